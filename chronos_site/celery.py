@@ -1,0 +1,63 @@
+"""The Celery application: one plain list per queue, late acks, JSON only, no result backend.
+
+A message carries ids and is only a wake-up; Postgres is the truth (docs/job_walkthrough.md). The figures behind the
+transport options are in docs/adr/0002-celery-on-redis.md.
+"""
+
+import os
+
+from celery import Celery
+from celery.signals import setup_logging
+from kombu import Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
+
+QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "maintenance")
+
+app = Celery("chronos")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.update(
+    task_queues=[Queue(name) for name in QUEUES],
+    task_default_queue="maintenance",
+    task_create_missing_queues=False,
+    task_routes={
+        "scheduling.tasks.tick": {"queue": "scheduler"},
+        "execution.tasks.fan_out": {"queue": "bucket-triggers"},
+        "execution.tasks.dispatch": {"queue": "job-dispatch"},
+    },
+    task_serializer="json",
+    accept_content=["json"],
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_ignore_result=True,
+    result_backend=None,
+    worker_prefetch_multiplier=1,
+    worker_disable_prefetch=True,
+    worker_cancel_long_running_tasks_on_connection_loss=True,
+    worker_hijack_root_logger=False,
+    worker_enable_remote_control=True,
+    worker_send_task_events=False,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_pool_limit=10,
+    broker_transport_options={
+        "visibility_timeout": 180,
+        "unacked_restore_interval": 10,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        "retry_on_timeout": False,
+    },
+    beat_scheduler="chronos_site.beat.LeaderScheduler",
+    beat_max_loop_interval=1,
+    timezone="UTC",
+    enable_utc=True,
+)
+app.autodiscover_tasks()
+
+
+@setup_logging.connect
+def keep_django_logging(**_kwargs: object) -> None:
+    """Django has configured logging already; a connected receiver keeps Celery from doing it again."""

@@ -1,0 +1,76 @@
+"""Probes. `/healthz`: the process answers. `/readyz`: it can work; Postgres alone decides, the rest is reported."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as WaitedTooLong
+
+import psycopg
+from django.db import connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from pymongo.errors import PyMongoError
+from redis.exceptions import RedisError
+
+from chronos_site.infra import mongo, redis
+
+LIMIT_S = 2.0
+# A server that hangs holds its check's thread for some seconds; the next probes still find one.
+_threads = ThreadPoolExecutor(max_workers=9, thread_name_prefix="readyz")
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "ok"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """200 or 503 by Postgres. Each part has two seconds, all at once."""
+    checks = {name: _threads.submit(check) for name, check in CHECKS.items()}
+    until = time.monotonic() + LIMIT_S
+    parts = {name: _outcome(check, until) for name, check in checks.items()}
+    ready = parts["postgres"] == "ok"
+    degraded = [name for name, state in parts.items() if state == "away"]
+    body = {"status": "ready" if ready else "not_ready", "parts": parts, "degraded": degraded}
+    return JsonResponse(body, status=200 if ready else 503)
+
+
+def _outcome(check: Future[str], until: float) -> str:
+    try:
+        return check.result(max(0.0, until - time.monotonic()))
+    except (WaitedTooLong, psycopg.Error, RedisError, PyMongoError, OSError):
+        return "away"
+
+
+def _postgres() -> str:
+    """A connection of its own: a pool that is busy with requests does not make the process unready."""
+    given = {
+        name: value for name, value in connection.get_connection_params().items() if name in _CONNECTION_PARAMETERS
+    }
+    with psycopg.connect(**given, connect_timeout=2, autocommit=True, options="-c statement_timeout=2000") as own:
+        own.execute("SELECT 1")
+    return "ok"
+
+
+_CONNECTION_PARAMETERS = {"dbname", "user", "password", "host", "port", "service", "passfile"}
+_CONNECTION_PARAMETERS |= {"sslmode", "sslrootcert", "sslcert", "sslkey"}
+
+
+def _redis() -> str:
+    redis.client().ping()
+    return "ok"
+
+
+def _mongo() -> str:
+    database = mongo.database()
+    if database is None:
+        return "not_configured"
+    database.command("ping")
+    return "ok"
+
+
+CHECKS: dict[str, Callable[[], str]] = {"postgres": _postgres, "redis": _redis, "mongo": _mongo}

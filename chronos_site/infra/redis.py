@@ -1,0 +1,27 @@
+"""Redis clients, one per process, with time limits on every call so that a half-open link cannot hang a caller."""
+
+from functools import cache
+from typing import Any
+
+import redis
+import redis.asyncio
+from django.conf import settings
+
+_OPTIONS: dict[str, Any] = {
+    "socket_timeout": 5,
+    "socket_connect_timeout": 3,
+    "socket_keepalive": True,
+    "health_check_interval": 10,
+    "decode_responses": True,
+}
+
+
+@cache
+def client() -> redis.Redis:
+    """The process's client for plain calls; threads share its pool."""
+    return redis.Redis.from_url(settings.REDIS_URL, **_OPTIONS)
+
+
+def async_client() -> redis.asyncio.Redis:
+    """A client for the event loop that calls this; the caller closes it."""
+    return redis.asyncio.Redis.from_url(settings.REDIS_URL, **_OPTIONS)

@@ -1,0 +1,6 @@
+"""What a log line says about where it came from. Set once at the edge of a request or task, read by the formatter."""
+
+from contextvars import ContextVar
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+workspace_id: ContextVar[str | None] = ContextVar("workspace_id", default=None)

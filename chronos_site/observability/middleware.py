@@ -1,0 +1,74 @@
+"""The request id: taken from the caller or made here, in every log line and problem, and on every answer."""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from chronos_site.observability import context
+
+log = logging.getLogger("chronos.request")
+
+HEADER = "X-Request-Id"
+_GRAMMAR = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_PROBES = {"/healthz", "/readyz", "/metrics"}
+
+Handler = Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]
+
+
+def request_id_from(header: str | None) -> str:
+    """The caller's id where it is 1 to 64 of A-Z a-z 0-9 . _ - , else a new one."""
+    return header if header is not None and _GRAMMAR.fullmatch(header) else uuid.uuid4().hex
+
+
+class RequestIdMiddleware:
+    """Works under WSGI and ASGI. Logs one line per request, probes excepted."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if iscoroutinefunction(self):
+            return self._answer_async(request)
+        begun = _begin(request)
+        response = self.get_response(request)
+        assert isinstance(response, HttpResponseBase)  # noqa: S101 - a sync handler
+        return _end(request, response, begun)
+
+    async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
+        begun = _begin(request)
+        response = self.get_response(request)
+        assert not isinstance(response, HttpResponseBase)  # noqa: S101 - an async handler
+        return _end(request, await response, begun)
+
+
+def _begin(request: HttpRequest) -> float:
+    context.request_id.set(request_id_from(request.headers.get(HEADER)))
+    context.workspace_id.set(None)
+    return time.monotonic()
+
+
+def _end(request: HttpRequest, response: HttpResponseBase, begun: float) -> HttpResponseBase:
+    response[HEADER] = context.request_id.get() or ""
+    if request.path not in _PROBES:
+        log.info(
+            "request",
+            extra={
+                "action": "answer",
+                "method": request.method,
+                "path": request.path,
+                "status": response.status_code,
+                "duration_ms": round((time.monotonic() - begun) * 1000, 1),
+            },
+        )
+    return response

@@ -1,0 +1,171 @@
+"""Settings of every kind of process. What differs by deployment comes from the environment, through `env`."""
+
+from pathlib import Path
+
+from . import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+SECRET_KEY = env.text("DJANGO_SECRET_KEY")
+DEBUG = env.flag("DJANGO_DEBUG", default=False)
+ALLOWED_HOSTS = env.items("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env.items("CSRF_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_celery_beat",
+    "chronos_site.api",
+    "chronos_site.tenancy",
+    "execution",
+    "scheduling",
+    "chronos_site.stack",
+    "chronos_site.console",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "chronos_site.observability.middleware.RequestIdMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "chronos_site.urls"
+ASGI_APPLICATION = "chronos_site.asgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {
+    "default": env.postgres(
+        "DATABASE_URL",
+        pool={
+            "min_size": env.integer("DB_POOL_MIN", 1, low=0, high=50),
+            "max_size": env.integer("DB_POOL_MAX", 4, low=1, high=100),
+            "timeout": 10,
+            "max_lifetime": 600,
+        },
+    ),
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+REDIS_URL = env.redis_url("REDIS_URL")
+MONGO_URL = env.optional("MONGO_URL")
+MONGO_DATABASE = env.text("MONGO_DATABASE", "chronos")
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en"
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+
+STATIC_URL = "/static/"
+# Without it static files are served from where the apps keep them; images run collectstatic.
+STATIC_ROOT = env.optional("STATIC_ROOT")
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+
+SILENCED_SYSTEM_CHECKS: list[str] = []
+
+# --- API -------------------------------------------------------------------------------------------------------------
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = env.integer("CHRONOS_MAX_BODY_BYTES", 16 * 1024 * 1024, low=1024, high=1 << 30)
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["chronos_site.tenancy.authentication.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["chronos_site.tenancy.permissions.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["chronos_site.tenancy.throttling.ApiRateThrottle"],
+    "DEFAULT_PARSER_CLASSES": ["chronos_site.api.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "chronos_site.api.schema.ProblemAutoSchema",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "chronos_site.api.negotiation.JsonAlways",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "chronos_site.api.problems.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Chronos",
+    "DESCRIPTION": "Schedules jobs and delivers each at least once, at its second.",
+    "VERSION": "1.0.0",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": r"/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "JobKind": "execution.models.JobKind",
+        "ExecutionState": "execution.domain.states.State",
+        "ScheduleKind": "scheduling.models.Schedule.Kind",
+        "ScheduleState": "scheduling.models.Schedule.State",
+        "Scope": "chronos_site.tenancy.models.Scope",
+    },
+}
+
+# --- Celery ----------------------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = REDIS_URL
+
+# --- Chronos ---------------------------------------------------------------------------------------------------------
+
+# Seconds that the fire loop looks ahead; the engine holds each execution until its exact time.
+CHRONOS_DISPATCH_HORIZON_S = env.number("CHRONOS_DISPATCH_HORIZON", 2.0, low=0.1, high=30)
+# Shards of one minute's executions: more shards, more fan-outs side by side.
+CHRONOS_BUCKET_SHARDS = env.integer("CHRONOS_BUCKET_SHARDS", 4, low=1, high=1024)
+# How far in the past a run_at may lie and still fire now.
+CHRONOS_RUN_AT_GRACE_S = env.number("CHRONOS_RUN_AT_GRACE", 300, low=0, high=86_400)
+# Most executions that one worker process has claimed and not yet finished.
+CHRONOS_MAX_IN_FLIGHT = env.integer("CHRONOS_MAX_IN_FLIGHT", 1000, low=1, high=20_000)
+# How long a polite stop waits for sends under way before it lets go.
+CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
+# Exact networks that deliveries may reach although they are not public.
+CHRONOS_EGRESS_ALLOW = env.items("CHRONOS_EGRESS_ALLOW")
+CHRONOS_LEADER_TTL_S = env.number("CHRONOS_LEADER_TTL", 30, low=1, high=600)
+CHRONOS_MAX_PAYLOAD_BYTES = env.integer("CHRONOS_MAX_PAYLOAD_BYTES", 256 * 1024, low=1, high=16 * 1024 * 1024)
+CHRONOS_LOG_TTL_DAYS = env.integer("CHRONOS_LOG_TTL_DAYS", 30, low=1, high=3650)
+CHRONOS_RATE_LIMIT_PER_KEY = env.integer("CHRONOS_RATE_LIMIT_PER_KEY", 500, low=1, high=1_000_000)
+CHRONOS_RATE_LIMIT_PER_WORKSPACE = env.integer("CHRONOS_RATE_LIMIT_PER_WORKSPACE", 1000, low=1, high=1_000_000)
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "chronos_site.observability.logs.JsonFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO")},
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "django.server": {"level": "WARNING"},
+        "psycopg.pool": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,97 @@
+"""The only reader of `os.environ`. A value that is missing or cannot be read stops the process with one sentence."""
+
+import os
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+
+def text(name: str, default: str | None = None) -> str:
+    """The variable as text. Raises ImproperlyConfigured where it is unset and has no default."""
+    value = os.environ.get(name, default)
+    if value is None:
+        raise ImproperlyConfigured(f"{name} is not set. Set it in the environment (README, section Settings).")
+    return value
+
+
+def optional(name: str) -> str | None:
+    """The variable as text, or None where it is unset or empty."""
+    return os.environ.get(name) or None
+
+
+def flag(name: str, default: bool = False) -> bool:
+    raw = os.environ.get(name)
+    if raw is None or raw == "":
+        return default
+    if raw.lower() in _TRUE:
+        return True
+    if raw.lower() in _FALSE:
+        return False
+    raise ImproperlyConfigured(f"{name}={raw!r} is neither true nor false. Use 1 or 0.")
+
+
+def number(name: str, default: float, *, low: float, high: float) -> float:
+    """A number in [low, high]."""
+    raw = os.environ.get(name)
+    if raw is None or raw == "":
+        return default
+    try:
+        value = float(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={raw!r} is not a number.") from None
+    if not low <= value <= high:
+        raise ImproperlyConfigured(f"{name}={raw} is outside {low:g} to {high:g}.")
+    return value
+
+
+def integer(name: str, default: int, *, low: int, high: int) -> int:
+    value = number(name, default, low=low, high=high)
+    if value != int(value):
+        raise ImproperlyConfigured(f"{name}={value} is not a whole number.")
+    return int(value)
+
+
+def items(name: str, default: str = "") -> list[str]:
+    """A comma-separated list, blanks removed."""
+    return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def postgres(name: str, pool: dict[str, object]) -> dict[str, object]:
+    """Django's DATABASES entry for a postgres:// URL, with psycopg's pool in place of persistent connections."""
+    parts = urlsplit(text(name))
+    if parts.scheme not in {"postgres", "postgresql"} or not parts.hostname or not parts.path.strip("/"):
+        raise ImproperlyConfigured(f"{name} must look like postgresql://user:password@host:5432/database.")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname,
+        "PORT": parts.port or 5432,
+        "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": False,
+        "OPTIONS": {
+            "pool": pool,
+            "application_name": "chronos",
+            "connect_timeout": 5,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "options": "-c statement_timeout=20000 -c idle_in_transaction_session_timeout=30000",
+        },
+    }
+
+
+def redis_url(name: str) -> str:
+    raw = text(name)
+    if urlsplit(raw).scheme not in {"redis", "rediss"}:
+        raise ImproperlyConfigured(f"{name} must look like redis://:password@host:6379/0.")
+    return raw
+
+
+def everything() -> dict[str, str]:
+    """A copy of the whole environment, for the child processes of the embedded stack."""
+    return dict(os.environ)

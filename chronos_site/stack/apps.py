@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class StackConfig(AppConfig):
+    name = "chronos_site.stack"
+    label = "stack"
+    verbose_name = "Embedded stack"

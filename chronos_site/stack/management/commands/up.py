@@ -1,0 +1,79 @@
+"""`manage.py up`: the whole of Chronos on this machine, with its own servers, until Ctrl-C."""
+
+import sys
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from chronos_site.settings import env
+from chronos_site.stack.console import Console
+from chronos_site.stack.homes import AlreadyRunning
+from chronos_site.stack.processes import StartError
+from chronos_site.stack.signals import stop_on_signals
+from chronos_site.stack.site import ROOT
+from chronos_site.stack.stack import ADMIN, Stack, Started
+
+
+class Command(BaseCommand):
+    help = (
+        "Starts PostgreSQL, Valkey and a MongoDB-compatible server (each unless its URL is set: DATABASE_URL, "
+        "REDIS_URL, MONGO_URL), migrates, and runs the web, beat and worker processes until Ctrl-C. PORT fixes the web's port."
+    )
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's name and shape
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--home", type=Path, help="folder of data, logs and secrets (default: CHRONOS_HOME, else .chronos)"
+        )
+        parser.add_argument("--verbose", action="store_true", help="show every log line of every process")
+
+    def handle(self, *, home: Path | None, verbose: bool, **_options: Any) -> None:
+        where = home or Path(env.optional("CHRONOS_HOME") or ROOT / ".chronos")
+        console = Console(sys.stdout, verbose=verbose)
+        stopping = threading.Event()
+        stack = Stack(
+            home=where,
+            environment=env.everything(),
+            console=console,
+            port=env.integer("PORT", 0, low=0, high=65_535) or None,
+            stopping=stopping,
+        )
+        stop_on_signals(stopping, at_once=stack.supervisor.kill)
+        try:
+            started = stack.start()
+            console.write(_welcome(started, stack.home))
+            stack.watch()
+        except AlreadyRunning as error:
+            raise CommandError(
+                f"Chronos is running already in {stack.home} ({error}). Stop that one, or give --home another folder."
+            ) from error
+        except StartError as error:
+            if not stopping.is_set():
+                raise CommandError(str(error)) from error
+        finally:
+            _stop(stack, console)
+
+
+def _stop(stack: Stack, console: Console) -> None:
+    if stack.supervisor.watched:
+        console.say("stack", "stopping: first the site's processes, then the servers (again to end at once)")
+    killed = stack.stop()
+    if killed:
+        console.say("stack", f"had to be killed: {', '.join(killed)}")
+    console.say("stack", "stopped")
+
+
+def _welcome(started: Started, home: Path) -> str:
+    lines = [
+        "",
+        "Chronos is up.",
+        f"  API        {started.url}/v1/docs",
+        f"  admin      {started.url}/admin/   user {ADMIN}, password in {home / 'secrets.json'}",
+        f"  logs       {home / 'logs'}",
+    ]
+    if started.api_key is not None:
+        lines.append(f"  API key    {started.api_key}   workspace {started.workspace}; shown this once, keep it")
+    return "\n".join([*lines, "Ctrl-C stops everything.", ""])

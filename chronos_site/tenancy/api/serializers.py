@@ -1,0 +1,61 @@
+"""Shapes of keys and workspaces on the wire."""
+
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from chronos_site.api.fields import TextField, TimestampField, UuidField
+from chronos_site.api.serializers import StrictSerializer
+from chronos_site.tenancy.models import ApiKey, Scope
+
+
+class ScopesField(serializers.ListField):
+    """One or more different scopes."""
+
+    child = serializers.ChoiceField(choices=Scope.choices)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(min_length=1, max_length=len(Scope), **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        scopes: list[str] = super().to_internal_value(data)
+        if len(set(scopes)) < len(scopes):
+            raise serializers.ValidationError("A scope is given twice.", code="duplicate")
+        return scopes
+
+
+class ApiKeySerializer(StrictSerializer):
+    id = UuidField(read_only=True)
+    name = TextField(max_length=100)
+    prefix = serializers.CharField(read_only=True, help_text="The key's first characters, to recognise it by.")
+    scopes = ScopesField()
+    expires_at = TimestampField(required=False, allow_null=True, default=None)
+    revoked_at = TimestampField(read_only=True)
+    last_used_at = TimestampField(read_only=True, help_text="Exact to a minute.")
+    created_at = TimestampField(read_only=True)
+
+    def validate_expires_at(self, value: datetime | None) -> datetime | None:
+        if value is not None and value <= timezone.now():
+            raise serializers.ValidationError("This time has passed. Give a later one.", code="in_the_past")
+        return value
+
+
+class CreatedApiKeySerializer(ApiKeySerializer):
+    key = serializers.SerializerMethodField(
+        help_text="The key itself, in this answer only; null where a repeated Idempotency-Key replays it."
+    )
+
+    def get_key(self, _key: ApiKey) -> str | None:
+        plaintext: str = self.context["plaintext"]
+        return plaintext
+
+
+class WorkspaceSerializer(serializers.Serializer[Any]):
+    id = UuidField()
+    name = serializers.CharField()
+    quota_pending_executions = serializers.IntegerField()
+    quota_job_definitions = serializers.IntegerField()
+    rate_limit_per_s = serializers.IntegerField(help_text="API requests per second, all keys together.")
+    created_at = TimestampField()

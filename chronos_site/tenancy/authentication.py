@@ -1,0 +1,70 @@
+"""`Authorization: Bearer chr_…` and nothing else: no session, no key in a query. Whatever is not a live key is 401."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db.models import Q
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from chronos_site.observability import context
+from chronos_site.tenancy import keys, selectors
+from chronos_site.tenancy.models import ApiKey
+
+LAST_USED_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPrincipal:
+    """Who asks: a program with a key, no person. Stands where Django expects a user."""
+
+    name: str
+    is_authenticated: bool = True
+    is_anonymous: bool = False
+    is_active: bool = True
+    is_staff: bool = False
+    is_superuser: bool = False
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """`request.auth` becomes the ApiKey with its workspace. Never returns None: no other way in may follow."""
+
+    def authenticate(self, request: Request) -> tuple[KeyPrincipal, ApiKey]:
+        key = _live_key(_bearer(request.headers.get("Authorization")))
+        context.workspace_id.set(str(key.workspace_id))
+        _note_use(key)
+        return KeyPrincipal(f"key {key.prefix}"), key
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="chronos"'
+
+
+def _bearer(header: str | None) -> str:
+    if header is None:
+        raise AuthenticationFailed("Send an API key: Authorization: Bearer chr_…", "missing_key")
+    scheme, _, key = header.partition(" ")
+    if scheme.lower() != "bearer" or not keys.looks_valid(key):
+        detail = "Authorization holds no API key of Chronos. Check that the key is whole: Bearer chr_…"
+        raise AuthenticationFailed(detail, "malformed_key")
+    return key
+
+
+def _live_key(plaintext: str) -> ApiKey:
+    key = selectors.api_key_by_hash(key_hash=keys.hash_key(plaintext))
+    if key is None:
+        raise AuthenticationFailed("There is no such API key.", "unknown_key")
+    if key.revoked_at is not None:
+        raise AuthenticationFailed("This API key is revoked.", "revoked_key")
+    if key.expires_at is not None and key.expires_at <= timezone.now():
+        raise AuthenticationFailed("This API key has expired.", "expired_key")
+    return key
+
+
+def _note_use(key: ApiKey) -> None:
+    """At most one write a minute per key, however many processes see it."""
+    now = timezone.now()
+    if key.last_used_at is None or key.last_used_at < now - LAST_USED_EVERY:
+        stale = Q(last_used_at=None) | Q(last_used_at__lt=now - LAST_USED_EVERY)
+        ApiKey.objects.filter(stale, id=key.id).update(last_used_at=now)

@@ -1,0 +1,79 @@
+"""What changes workspaces and keys. A key's plaintext is returned once, by the call that makes it, and kept nowhere."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from chronos_site.tenancy import keys
+from chronos_site.tenancy.models import ApiKey, Scope, Workspace
+
+ALL_SCOPES: tuple[str, ...] = tuple(Scope.values)
+
+
+class KeyEnded(Exception):
+    """The key is revoked or expired and cannot be rotated. `code` says which."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+def create_workspace(*, name: str) -> Workspace:
+    """Raises Django's ValidationError where the name is taken or is no slug (letters, digits, - and _, up to 63)."""
+    workspace = Workspace(name=name)
+    workspace.full_clean()
+    workspace.save(force_insert=True)
+    return workspace
+
+
+def create_api_key(
+    *,
+    workspace: Workspace,
+    name: str,
+    scopes: Sequence[str] = ALL_SCOPES,
+    expires_at: datetime | None = None,
+    created_by: AbstractBaseUser | None = None,
+) -> tuple[ApiKey, str]:
+    """The stored row and the plaintext. Raises Django's ValidationError for a scope that does not exist."""
+    unknown = sorted(set(scopes) - set(ALL_SCOPES))
+    if unknown or not scopes:
+        raise ValidationError({"scopes": f"Choose at least one of {', '.join(ALL_SCOPES)}; not {unknown}."})
+    plaintext = keys.generate_key()
+    key = ApiKey.objects.create(
+        workspace=workspace,
+        name=name,
+        prefix=keys.shown_prefix(plaintext),
+        key_hash=keys.hash_key(plaintext),
+        scopes=[scope for scope in ALL_SCOPES if scope in set(scopes)],
+        expires_at=expires_at,
+        created_by=created_by,
+    )
+    return key, plaintext
+
+
+@transaction.atomic
+def rotate_api_key(*, workspace: Workspace, key_id: UUID) -> tuple[ApiKey, str]:
+    """A new secret for the same key; the old one stops at once. Raises ApiKey.DoesNotExist and KeyEnded."""
+    key = ApiKey.objects.select_for_update().get(workspace=workspace, id=key_id)
+    if key.revoked_at is not None:
+        raise KeyEnded("key_revoked", "This key is revoked and stays so. Create a new one.")
+    if key.expires_at is not None and key.expires_at <= timezone.now():
+        raise KeyEnded("key_expired", "This key has expired. Create a new one.")
+    plaintext = keys.generate_key()
+    key.prefix = keys.shown_prefix(plaintext)
+    key.key_hash = keys.hash_key(plaintext)
+    key.last_used_at = None
+    key.save(update_fields=["prefix", "key_hash", "last_used_at"])
+    return key, plaintext
+
+
+def revoke_api_key(*, workspace: Workspace, key_id: UUID) -> None:
+    """From the next request on the key is refused. Safe to repeat. Raises ApiKey.DoesNotExist."""
+    mine = ApiKey.objects.filter(workspace=workspace, id=key_id)
+    if not mine.filter(revoked_at=None).update(revoked_at=timezone.now()) and not mine.exists():
+        raise ApiKey.DoesNotExist

@@ -1,0 +1,32 @@
+"""Domain refusals of this room as problem+json."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.http import Http404
+
+from chronos_site.api.problems import FieldProblem, Problem
+from execution.models import Execution, JobDefinition
+from execution.quotas import QuotaExceeded
+from execution.services import NameTaken, NotPending, Refused, VersionMismatch
+
+
+@contextmanager
+def refusals_as_problems() -> Iterator[None]:
+    """Translate what services and selectors raise."""
+    try:
+        yield
+    except (JobDefinition.DoesNotExist, Execution.DoesNotExist) as error:
+        raise Http404 from error
+    except QuotaExceeded as error:
+        raise Problem(
+            429, "quota_exceeded", str(error), headers={"Retry-After": "10"}, quota=error.quota, limit=error.limit
+        ) from error
+    except NameTaken as error:
+        raise Problem(409, error.code, str(error), errors=[FieldProblem("/name", error.code, str(error))]) from error
+    except VersionMismatch as error:
+        raise Problem(412, error.code, str(error)) from error
+    except NotPending as error:
+        raise Problem(409, error.code, str(error), state=error.state) from error
+    except Refused as error:
+        raise Problem(409, error.code, str(error)) from error

@@ -1,0 +1,162 @@
+"""Shapes of job definitions and executions on the wire."""
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+
+from chronos_site.api.fields import (
+    HeadersField,
+    IntegerField,
+    JsonField,
+    NumberField,
+    TagsField,
+    TextField,
+    TimestampField,
+    UuidField,
+)
+from chronos_site.api.serializers import StrictSerializer
+from execution.dispatch.egress import judge_syntax, parse_networks
+from execution.domain.backoff import InvalidPolicy, RetryPolicy
+from execution.models import Execution, JobDefinition, JobKind
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+LONGEST_TIMEOUT_S = 300
+
+
+class PayloadField(JsonField):
+    """Any JSON up to the limit of the deployment."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_bytes=settings.CHRONOS_MAX_PAYLOAD_BYTES, **kwargs)
+
+
+class ChoiceField(serializers.ChoiceField):
+    """A choice given as a string and nothing else."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str):
+            self.fail("invalid_choice", input=repr(data)[:50])
+        return super().to_internal_value(data)
+
+
+class TargetSerializer(StrictSerializer):
+    url = TextField(max_length=2048)
+    method = ChoiceField(choices=METHODS, default="POST")
+    headers = HeadersField(default=dict)
+
+    def validate_url(self, value: str) -> str:
+        """A first look for the person who types it; the guard judges again, with the address, at every send."""
+        verdict = judge_syntax(value, allow=parse_networks(settings.CHRONOS_EGRESS_ALLOW))
+        if not verdict.allowed:
+            raise serializers.ValidationError(f"This URL cannot be called: {verdict.reason}.", code="target_refused")
+        return value
+
+
+class RetrySerializer(StrictSerializer):
+    """Missing parts take their defaults; the whole is checked by the policy itself."""
+
+    max_attempts = IntegerField(min_value=1, max_value=100, required=False)
+    initial_backoff_s = NumberField(min_value=0.001, max_value=86_400, required=False)
+    multiplier = NumberField(min_value=1, max_value=100, required=False)
+    max_backoff_s = NumberField(min_value=0.001, max_value=604_800, required=False)
+    jitter = ChoiceField(choices=("none", "full"), required=False)
+    max_elapsed_s = NumberField(min_value=0.001, max_value=2_592_000, required=False, allow_null=True)
+    retryable_statuses = serializers.ListField(
+        child=IntegerField(min_value=300, max_value=599), required=False, max_length=50
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            RetryPolicy.from_dict(attrs)
+        except InvalidPolicy as error:
+            raise serializers.ValidationError({error.field or "retry": [str(error)]}, code=error.code) from error
+        return attrs
+
+
+class JobDefinitionSerializer(StrictSerializer):
+    id = UuidField(read_only=True)
+    name = TextField(max_length=200)
+    kind = ChoiceField(choices=JobKind.choices, default=JobKind.HTTP)
+    target = TargetSerializer()
+    payload = PayloadField(allow_null=True, default=None)
+    timeout_s = NumberField(min_value=0.1, max_value=LONGEST_TIMEOUT_S, default=30.0)
+    retry = RetrySerializer(default=dict)
+    tags = TagsField(default=list)
+    version = serializers.IntegerField(read_only=True)
+    state = serializers.SerializerMethodField(help_text="active or paused.")
+    created_at = TimestampField(read_only=True)
+    updated_at = TimestampField(read_only=True)
+
+    def get_state(self, job: JobDefinition) -> str:
+        return "active" if job.paused_at is None else "paused"
+
+
+class RunSerializer(StrictSerializer):
+    payload = PayloadField(required=False, allow_null=True, help_text="In place of the job definition's own.")
+
+
+class ExecutionSerializer(serializers.ModelSerializer[Execution]):
+    job_definition = UuidField(source="job_definition_id", read_only=True)
+    schedule = UuidField(source="schedule_id", read_only=True)
+    scheduled_for = TimestampField(read_only=True)
+    due_at = TimestampField(read_only=True)
+    start_deadline = TimestampField(read_only=True)
+    started_at = TimestampField(read_only=True)
+    finished_at = TimestampField(read_only=True)
+    created_at = TimestampField(read_only=True)
+    cancel_requested_at = TimestampField(read_only=True)
+    tags = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = Execution
+        fields = (
+            "id",
+            "job_definition",
+            "job_version",
+            "schedule",
+            "trigger",
+            "state",
+            "state_reason",
+            "scheduled_for",
+            "due_at",
+            "start_deadline",
+            "park_reason",
+            "attempt",
+            "started_at",
+            "finished_at",
+            "cancel_requested_at",
+            "last_status",
+            "last_error",
+            "last_error_text",
+            "last_duration_ms",
+            "kind",
+            "target",
+            "payload",
+            "timeout_s",
+            "retry",
+            "tags",
+            "created_at",
+        )
+        read_only_fields = fields
+
+
+class AttemptSerializer(serializers.Serializer[dict[str, Any]]):
+    attempt = serializers.IntegerField()
+    at = TimestampField()
+    finished_at = TimestampField()
+    duration_ms = serializers.FloatField()
+    lateness_ms = serializers.FloatField()
+    worker = serializers.CharField()
+    state = serializers.CharField()
+    reason = serializers.CharField(allow_blank=True)
+    status = serializers.SerializerMethodField(help_text="The receiver's status code, null without an answer.")
+
+    def get_status(self, log: dict[str, Any]) -> int | None:
+        return None if log["response"] is None else int(log["response"]["status"])
+
+
+class AttemptLogSerializer(AttemptSerializer):
+    request = serializers.JSONField(help_text="Method, URL without its query, headers with secrets redacted, address.")
+    response = serializers.JSONField(allow_null=True, help_text="Status, headers, at most 4 KiB of the body.")
+    error = serializers.JSONField(allow_null=True, help_text="Code and text where there was no answer, or a bad one.")

@@ -1,0 +1,15 @@
+from django.urls import path
+
+from execution.api import views
+
+urlpatterns = [
+    path("job-definitions", views.JobDefinitionList.as_view()),
+    path("job-definitions/<uuid:job_id>/run", views.JobDefinitionRun.as_view()),
+    path("job-definitions/<uuid:job_id>/pause", views.JobDefinitionPause.as_view()),
+    path("job-definitions/<uuid:job_id>/resume", views.JobDefinitionResume.as_view()),
+    path("executions", views.ExecutionList.as_view()),
+    path("executions/<uuid:execution_id>", views.ExecutionDetail.as_view()),
+    path("executions/<uuid:execution_id>/attempts", views.ExecutionAttempts.as_view()),
+    path("executions/<uuid:execution_id>/logs", views.ExecutionLogs.as_view()),
+    path("executions/<uuid:execution_id>/cancel", views.ExecutionCancel.as_view()),
+]

@@ -1,0 +1,95 @@
+"""Buckets: opened by whoever adds rows, triggered by the fire loop, closed when their minute is long over.
+
+The promise: a row that is PENDING in a bucket is never left in a CLOSED one. Adding holds a key-share lock on the
+bucket until its rows are committed; closing takes the bucket alone (FOR UPDATE) and only then, in a second statement,
+looks for rows: one statement would look with a snapshot from before the lock was granted, and leave a row behind. The
+lock is the weakest that closing conflicts with: a plain share lock would also keep the fire loop from marking a bucket
+as triggered while rows stream into it (docs/adr/0003-bucket-locks.md).
+"""
+
+from collections.abc import Iterable
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from chronos_site.infra.sql import statement
+from execution.domain.buckets import SHARD_SPACE, first_bucket_of_minute
+from execution.models import Bucket
+
+CLOSE_AFTER_S = 300
+CLOSE_BATCH = 200
+
+
+def open_buckets(bucket_ids: Iterable[int]) -> None:
+    """Make the buckets and hold them open until the caller's transaction ends. Must run inside a transaction.
+
+    Everybody locks in ascending order, so batches that share buckets do not deadlock.
+    """
+    wanted = sorted(set(bucket_ids))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO execution_bucket (id, state, opened_at)"
+            " SELECT b, 'OPEN', %s FROM unnest(%s::bigint[]) AS b ORDER BY b ON CONFLICT (id) DO NOTHING",
+            [timezone.now(), wanted],
+        )
+        cursor.execute("SELECT id, state FROM execution_bucket WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE", [wanted])
+        shut = [bucket_id for bucket_id, state in cursor.fetchall() if state == Bucket.State.CLOSED]
+        if shut:
+            cursor.execute(
+                "UPDATE execution_bucket SET state = 'OPEN', closed_at = NULL, triggered_at = NULL"
+                " WHERE id IN (SELECT id FROM execution_bucket WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE)",
+                [shut],
+            )
+
+
+def trigger_due_buckets(*, now_s: float, horizon_s: float, most: int) -> list[int]:
+    """Mark and return the open buckets with claimable work, oldest first, by the database's clock `now_s`."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement("execution", "select_claimable_buckets"),
+            {
+                "end_bucket": first_bucket_of_minute(now_s + horizon_s) + SHARD_SPACE,
+                "horizon_s": horizon_s,
+                "most": most,
+            },
+        )
+        return sorted(row[0] for row in cursor.fetchall())
+
+
+def untrigger(*, bucket_ids: list[int]) -> None:
+    """Clear the guard of buckets whose trigger could not be published: the next tick fires them."""
+    if bucket_ids:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE execution_bucket SET triggered_at = NULL WHERE id IN (SELECT id FROM execution_bucket"
+                " WHERE id = ANY(%s) AND triggered_at IS NOT NULL ORDER BY id FOR NO KEY UPDATE)",
+                [sorted(bucket_ids)],
+            )
+
+
+def close_old_buckets(*, now_s: float) -> int:
+    """Close buckets whose minute ended five minutes ago and which hold no PENDING row. Returns how many."""
+    end = first_bucket_of_minute(now_s - CLOSE_AFTER_S)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM execution_bucket b WHERE state = 'OPEN' AND id < %s AND NOT EXISTS"
+            " (SELECT 1 FROM execution_execution e WHERE e.bucket_id = b.id AND e.state = 'PENDING')"
+            " ORDER BY id LIMIT %s",
+            [end, CLOSE_BATCH],
+        )
+        empty = [row[0] for row in cursor.fetchall()]
+    closed = 0
+    for bucket_id in empty:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT 1 FROM execution_bucket WHERE id = %s AND state = 'OPEN' FOR UPDATE SKIP LOCKED", [bucket_id]
+            )
+            if cursor.fetchone() is None:
+                continue
+            cursor.execute(
+                "UPDATE execution_bucket SET state = 'CLOSED', closed_at = clock_timestamp() WHERE id = %s"
+                " AND NOT EXISTS (SELECT 1 FROM execution_execution WHERE bucket_id = %s AND state = 'PENDING')",
+                [bucket_id, bucket_id],
+            )
+            closed += cursor.rowcount
+    return closed

@@ -1,0 +1,149 @@
+"""One HTTP attempt: the request as the receiver sees it, within one total deadline, the answer read up to a cap.
+
+Nothing here follows redirects, unpacks compressed bodies or reads proxies from the environment. The address connected
+to is the one that the egress guard judged: a client is pinned to it.
+"""
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import (
+    BuilderError,
+    ConnectError,
+    ConnectTimeoutError,
+    PyreqwestError,
+    RequestTimeoutError,
+)
+
+from chronos_site.infra import trace
+from execution.dispatch.egress import Verdict
+from execution.domain.outcome import Claim
+
+READ_CAP = 64 * 1024
+KEEP_CAP = 4 * 1024
+CLIENTS = 512
+"""Most pinned clients kept; each costs about 140 KB."""
+IDLE_S = 4.0
+"""Idle connections are closed before receivers usually close them, so that a send rarely meets a dead one."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back: a status, or a short error code with a text."""
+
+    status: int | None
+    error: str | None
+    error_text: str
+    headers: dict[str, str] = field(default_factory=dict)
+    excerpt: str = ""
+    duration_ms: float = 0.0
+
+
+class HttpSender:
+    """Sends attempts from one event loop. Clients are kept by target and address, least recently used dropped first."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[tuple[str, str, int], Client] = OrderedDict()
+
+    async def send(self, claim: Claim, verdict: Verdict) -> Answer:
+        """One attempt, whole within `claim.timeout_s`. Never raises but for cancellation."""
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(claim.timeout_s):
+                answer = await self._exchange(claim, verdict)
+        except (TimeoutError, RequestTimeoutError) as error:
+            code = "connect_timeout" if isinstance(error, ConnectTimeoutError) else "timeout"
+            answer = Answer(None, code, f"No complete answer within {claim.timeout_s:g} s.")
+        except BuilderError as error:
+            answer = Answer(None, "request", f"The request could not be built: {_cause(error)}")
+        except ConnectError as error:
+            text = _cause(error)
+            answer = Answer(None, "tls" if "certificate" in text.lower() else "connect", text)
+        except PyreqwestError as error:
+            answer = Answer(None, "network", _cause(error))
+        answer.duration_ms = (time.monotonic() - begun) * 1000
+        return answer
+
+    async def close(self) -> None:
+        clients, self._clients = list(self._clients.values()), OrderedDict()
+        for client in clients:
+            await client.close()
+
+    async def _exchange(self, claim: Claim, verdict: Verdict) -> Answer:
+        method, headers, body = request_of(claim)
+        builder = self._client(verdict).request(method, verdict.url).headers(headers)
+        if body is not None:
+            builder = builder.body_bytes(body)
+        async with builder.streamed_read_buffer_limit(READ_CAP).build_streamed() as response:
+            kept = bytearray()
+            read = 0
+            while read < READ_CAP:
+                chunk = await response.body_reader.read_chunk()
+                if chunk is None:
+                    break
+                data = chunk.to_bytes()
+                read += len(data)
+                kept += data[: KEEP_CAP - len(kept)]
+            return Answer(
+                response.status,
+                None,
+                "",
+                headers={name.lower(): value for name, value in response.headers.items()},
+                excerpt=bytes(kept).decode("utf-8", "replace"),
+            )
+
+    def _client(self, verdict: Verdict) -> Client:
+        key = (verdict.host, verdict.address or "", verdict.port)
+        client = self._clients.get(key)
+        if client is None:
+            client = (
+                ClientBuilder()
+                .resolve(verdict.host, verdict.address or "", verdict.port)
+                .no_proxy()
+                .follow_redirects(False)
+                .referer(False)
+                .gzip(False)
+                .brotli(False)
+                .zstd(False)
+                .deflate(False)
+                .user_agent("Chronos/1")
+                .pool_idle_timeout(timedelta(seconds=IDLE_S))
+                .build()
+            )
+            self._clients[key] = client
+            if len(self._clients) > CLIENTS:
+                # Not closed here: sends under way hold it; it goes when the last of them lets go.
+                self._clients.popitem(last=False)
+        else:
+            self._clients.move_to_end(key)
+        return client
+
+
+def request_of(claim: Claim) -> tuple[str, dict[str, str], bytes | None]:
+    """Method, headers and body of an attempt. The job's own headers cannot name any of the delivery headers."""
+    method: str = claim.target["method"]
+    headers = dict(claim.target.get("headers") or {})
+    body = None
+    if claim.payload is not None and method not in {"GET", "HEAD"}:
+        body = json.dumps(claim.payload, separators=(",", ":"), ensure_ascii=False).encode()
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["Content-Type"] = "application/json"
+    headers["X-Job-Id"] = str(claim.job_definition_id or claim.schedule_id or claim.id)
+    headers["X-Execution-Id"] = str(claim.id)
+    headers["X-Attempt-Number"] = str(claim.attempt)
+    headers["X-Scheduled-For"] = claim.scheduled_for.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    headers["traceparent"] = trace.child(claim.traceparent)
+    return method, headers, body
+
+
+def _cause(error: PyreqwestError) -> str:
+    """The deepest cause in the client's words, which name no header and no body."""
+    details: Any = getattr(error, "details", None) or {}
+    causes = details.get("causes") or []
+    return str(causes[-1]["message"] if causes else error.message)[:500]

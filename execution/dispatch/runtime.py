@@ -1,0 +1,78 @@
+"""The engine of this process: started when a Celery worker that serves the dispatch queue is ready, stopped with it."""
+
+import logging
+import os
+import socket
+import threading
+from typing import Any
+
+from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
+from django.conf import settings
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from chronos_site.infra import mongo
+from chronos_site.infra.ids import new_id
+from execution.dispatch.attempt_log import AttemptLog
+from execution.dispatch.egress import parse_networks
+from execution.dispatch.engine import Engine
+from execution.publish import DISPATCH_QUEUE
+
+log = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_engine: Engine | None = None
+
+
+def engine() -> Engine:
+    """The running engine; started at the first call."""
+    global _engine
+    with _lock:
+        if _engine is None:
+            started = build_engine(name=f"{socket.gethostname()}:{os.getpid()}")
+            started.start()
+            _engine = started
+        return _engine
+
+
+def build_engine(*, name: str) -> Engine:
+    """An engine by the settings, not yet started."""
+    return Engine(
+        conninfo=conninfo(),
+        # Random, never the host's name: two pods, or one restarted, must not pass for each other.
+        worker_id=new_id(),
+        name=name,
+        max_in_flight=settings.CHRONOS_MAX_IN_FLIGHT,
+        allow=parse_networks(settings.CHRONOS_EGRESS_ALLOW),
+        attempt_log=AttemptLog(mongo.execution_logs()),
+    )
+
+
+def conninfo() -> str:
+    """Django's database as a libpq connection string, without the pool that only Django knows."""
+    params: dict[str, Any] = {k: v for k, v in connection.get_connection_params().items() if k != "pool"}
+    return make_conninfo(
+        **{k: v for k, v in params.items() if isinstance(v, str | int) and k not in {"context", "prepare_threshold"}}
+    )
+
+
+@worker_ready.connect
+def _start(sender: Any, **_kwargs: object) -> None:
+    if DISPATCH_QUEUE in sender.app.amqp.queues.consume_from:
+        engine()
+
+
+@worker_shutting_down.connect
+def _begin_stop(**_kwargs: object) -> None:
+    if _engine is not None:
+        _engine.begin_stop()
+
+
+@worker_shutdown.connect
+def _stop(**_kwargs: object) -> None:
+    global _engine
+    with _lock:
+        stopping, _engine = _engine, None
+    if stopping is not None:
+        log.info("engine_stops", extra={"action": "engine"})
+        stopping.stop(settings.CHRONOS_STOP_GRACE_S)

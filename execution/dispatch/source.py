@@ -1,0 +1,129 @@
+"""The seam between the engine and the tables: what the engine asks of whatever it delivers.
+
+The engine knows nothing of tables; a source knows nothing of sockets. Executions are the first source.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import AsyncConnectionPool
+
+from chronos_site.infra.clock import DatabaseClock
+from execution import publish, transitions
+from execution.domain.outcome import Claim, Result
+from execution.domain.states import State
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Claimed:
+    """Rows that are now this worker's, and the database's clock as it read when they were claimed."""
+
+    claims: list[Claim]
+    clock: DatabaseClock | None
+
+
+class Source(Protocol):
+    """A table of deliveries. Every method raises psycopg.OperationalError where the database cannot be reached."""
+
+    async def claim(self, ids: Sequence[UUID]) -> Claimed:
+        """Take those of `ids` that wait for a worker."""
+
+    async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
+        """The last look before the send. Returns the ids that may be sent; their attempt has begun."""
+
+    async def give_back(self, claims: Sequence[Claim]) -> None:
+        """Let go of claims whose send has not begun, so that another worker takes them."""
+
+    async def write_results(self, results: Sequence[Result]) -> set[UUID]:
+        """Store results. Returns the ids that were still this worker's."""
+
+
+class ExecutionSource:
+    """Executions, over the engine's own connection pool."""
+
+    def __init__(self, *, pool: AsyncConnectionPool[Any], worker_id: UUID) -> None:
+        self._pool = pool
+        self._worker_id = worker_id
+
+    async def claim(self, ids: Sequence[UUID]) -> Claimed:
+        async with self._pool.connection() as db:
+            rows = await transitions.claim_queued(db, ids=ids, worker_id=self._worker_id)
+        clock = DatabaseClock(max(row["read_at"] for row in rows)) if rows else None
+        return Claimed([_claim(row) for row in rows], clock)
+
+    async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
+        async with self._pool.connection() as db:
+            held = await transitions.begin_attempts(db, claims=claims)
+            by_id = {claim.id: claim for claim in claims}
+            cancelled = [by_id[row.id] for row in held if row.cancelled]
+            paused = [by_id[row.id] for row in held if row.paused and not row.cancelled]
+            if cancelled:
+                await transitions.cancel_running(db, claims=cancelled)
+            requeued = await transitions.park_running(db, claims=paused) if paused else []
+        if requeued:
+            await asyncio.to_thread(publish.publish_dispatch, requeued)
+        return {row.id for row in held if not row.cancelled and not row.paused}
+
+    async def give_back(self, claims: Sequence[Claim]) -> None:
+        async with self._pool.connection() as db:
+            released = await transitions.release_running(db, claims=claims)
+        if released:
+            await asyncio.to_thread(publish.publish_dispatch, released)
+
+    async def write_results(self, results: Sequence[Result]) -> set[UUID]:
+        try:
+            async with self._pool.connection() as db, db.transaction():
+                return set(await transitions.finish_running(db, results=results))
+        except (psycopg.DataError, errors.IntegrityError, errors.ProgramLimitExceeded, UnicodeError) as error:
+            # One row that Postgres refuses must not send the others again: halve until it is alone, then fail it.
+            if len(results) > 1:
+                middle = len(results) // 2
+                return await self.write_results(results[:middle]) | await self.write_results(results[middle:])
+            log.error(
+                "result_refused",
+                extra={"action": "write_results", "execution_id": str(results[0].claim.id), "error": str(error)},
+            )
+            async with self._pool.connection() as db, db.transaction():
+                return set(await transitions.finish_running(db, results=[_internal_failure(results[0])]))
+
+
+def _internal_failure(result: Result) -> Result:
+    """The result that stands in for one that cannot be stored."""
+    return Result(
+        claim=result.claim,
+        state=State.FAILED,
+        reason="internal",
+        status=None,
+        error="internal",
+        error_text="The result of this attempt could not be stored.",
+        duration_ms=0.0,
+        finished_at=result.finished_at,
+    )
+
+
+def _claim(row: dict[str, Any]) -> Claim:
+    return Claim(
+        id=row["id"],
+        claim_seq=row["claim_seq"],
+        attempt=row["attempt"] + 1,
+        workspace_id=row["workspace_id"],
+        job_definition_id=row["job_definition_id"],
+        schedule_id=row["schedule_id"],
+        scheduled_for=row["scheduled_for"],
+        due_at=row["due_at"],
+        lease_until=row["lease_until"],
+        kind=row["kind"],
+        target=row["target"],
+        payload=row["payload"],
+        timeout_s=row["timeout_s"],
+        retry=row["retry"],
+        traceparent=row["traceparent"],
+    )

@@ -1,0 +1,51 @@
+"""What the engine hands from step to step: a claim on a row, and the result of one attempt."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from .states import State
+
+
+@dataclass(slots=True)
+class Claim:
+    """A worker's hold on one execution, with all that the send needs."""
+
+    id: UUID
+    claim_seq: int
+    attempt: int
+    """The number of the attempt that this claim may begin, from 1."""
+    workspace_id: UUID
+    job_definition_id: UUID | None
+    schedule_id: UUID | None
+    scheduled_for: datetime
+    due_at: datetime
+    lease_until: datetime
+    kind: str
+    target: dict[str, Any]
+    payload: Any
+    timeout_s: float
+    retry: dict[str, Any]
+    traceparent: str
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one attempt; ready to be stored."""
+
+    claim: Claim
+    state: State
+    reason: str
+    status: int | None
+    error: str | None
+    """A short code: timeout, connect, network, tls, dns, refused, internal; None where the receiver answered."""
+    error_text: str
+    duration_ms: float
+    finished_at: datetime
+    response_headers: dict[str, str] = field(default_factory=dict)
+    response_excerpt: str = ""
+    """At most 4 KiB of the answer's body."""
+    began_at: datetime | None = None
+    address: str | None = None
+    """The address connected to."""

@@ -1,0 +1,110 @@
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+
+from chronos_site.infra.ids import new_id
+from chronos_site.tenancy.models import Workspace
+from execution.domain.states import State
+
+from .job_definition import JobDefinition, JobKind
+
+
+class Execution(models.Model):
+    """One delivery to be made: a self-sufficient snapshot of target, payload and retry policy, with its state.
+
+    `execution.services.create_executions` makes rows, `execution.transitions` alone changes `state`. Foreign keys of
+    this table have no constraint in the database: its parents are never deleted, and the check would cost every insert.
+    """
+
+    class Trigger(models.TextChoices):
+        SCHEDULE = "schedule"
+        RUN = "run"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    job_definition = models.ForeignKey(
+        JobDefinition, null=True, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
+    job_version = models.PositiveIntegerField(null=True)
+    schedule_id = models.UUIDField(null=True)
+    scheduled_for = models.DateTimeField(help_text="The nominal time.")
+    run_no = models.PositiveIntegerField(default=0)
+    trigger = models.CharField(max_length=10, choices=Trigger.choices)
+
+    # The snapshot: dispatch needs no second look-up.
+    kind = models.CharField(max_length=16, choices=JobKind.choices)
+    target = models.JSONField()
+    payload = models.JSONField(null=True)
+    timeout_s = models.FloatField()
+    retry = models.JSONField()
+    tags = ArrayField(models.CharField(max_length=64), default=list)
+    traceparent = models.CharField(max_length=55, default="")
+
+    state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in State], default=State.PENDING)
+    state_reason = models.CharField(max_length=100, default="")
+    due_at = models.DateTimeField(help_text="When a PENDING row wants to be picked up.")
+    start_deadline = models.DateTimeField(null=True)
+    bucket_id = models.BigIntegerField(null=True)
+    park_reason = models.CharField(max_length=32, default="")
+    cancel_requested_at = models.DateTimeField(null=True)
+
+    # The claim: who holds the row, and until when.
+    claim_seq = models.PositiveIntegerField(default=0)
+    worker_id = models.UUIDField(null=True)
+    lease_until = models.DateTimeField(null=True)
+
+    attempt = models.PositiveIntegerField(default=0, help_text="Begun sends.")
+    started_at = models.DateTimeField(null=True, help_text="When the first send began.")
+    finished_at = models.DateTimeField(null=True)
+    last_status = models.PositiveSmallIntegerField(null=True)
+    last_error = models.CharField(max_length=64, default="")
+    last_error_text = models.CharField(max_length=500, default="")
+    last_duration_ms = models.FloatField(null=True)
+
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            # An occurrence exists once, however many schedulers look at it.
+            models.UniqueConstraint(
+                fields=["schedule_id", "scheduled_for", "run_no"],
+                condition=models.Q(schedule_id__isnull=False),
+                name="execution_occurrence",
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=[s.value for s in State]), name="execution_state"),
+        ]
+        indexes = [
+            # Readers: execution.fanout (rows of a bucket, workspaces in turn) and scheduling.loops.fire.
+            models.Index(
+                fields=["bucket_id", "workspace", "due_at"],
+                condition=models.Q(state=State.PENDING),
+                name="execution_pending",
+            ),
+            # Reader: execution.services.release_parked (what a resumed job lets go).
+            models.Index(
+                fields=["job_definition", "id"],
+                condition=models.Q(state=State.PENDING, bucket_id__isnull=True),
+                name="execution_parked",
+            ),
+            # Reader: the monitor (claims and queued rows whose lease ran out).
+            models.Index(
+                fields=["lease_until"],
+                condition=models.Q(state__in=[State.QUEUED, State.RUNNING]),
+                name="execution_lease",
+            ),
+            # Readers: GET /v1/executions, newest first, and its filters by what is not yet, or not well, done.
+            models.Index(fields=["workspace", "-id"], name="execution_page"),
+            models.Index(
+                fields=["workspace", "state", "-id"],
+                condition=~models.Q(state=State.SUCCEEDED),
+                name="execution_page_state",
+            ),
+            models.Index(fields=["job_definition", "-id"], name="execution_page_job"),
+            models.Index(fields=["workspace", "scheduled_for"], name="execution_page_time"),
+            GinIndex(fields=["tags"], name="execution_tags"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)

@@ -1,0 +1,60 @@
+"""Messages onto the queues. A message is a wake-up that carries ids; it may be lost or doubled without harm.
+
+Callers commit first. What cannot be published is returned, never raised: the caller knows what to give back.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from celery import current_app
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from chronos_site.infra import redis
+
+log = logging.getLogger(__name__)
+
+DISPATCH_QUEUE = "job-dispatch"
+CHUNK = 100
+"""Most ids in one dispatch message."""
+
+
+def publish_dispatch(ids: Sequence[UUID]) -> list[UUID]:
+    """Publish ids in chunks on the dispatch queue. Returns those that could not be published."""
+    sent = 0
+    try:
+        with current_app.producer_pool.acquire(block=True, timeout=5) as producer:
+            for start in range(0, len(ids), CHUNK):
+                chunk = ids[start : start + CHUNK]
+                current_app.send_task(
+                    "execution.tasks.dispatch", args=[[str(i) for i in chunk]], producer=producer, retry=False
+                )
+                sent += len(chunk)
+    except (OperationalError, OSError, RedisError) as error:
+        log.warning(
+            "dispatch_publish_failed", extra={"action": "publish", "unsent": len(ids) - sent, "error": str(error)}
+        )
+    return list(ids[sent:])
+
+
+def publish_triggers(bucket_ids: Iterable[int]) -> list[int]:
+    """Publish one fan-out message per bucket. Returns the buckets whose message could not be published."""
+    waiting = list(bucket_ids)
+    sent = 0
+    try:
+        with current_app.producer_pool.acquire(block=True, timeout=5) as producer:
+            for bucket_id in waiting:
+                current_app.send_task("execution.tasks.fan_out", args=[bucket_id], producer=producer, retry=False)
+                sent += 1
+    except (OperationalError, OSError, RedisError) as error:
+        log.warning(
+            "trigger_publish_failed", extra={"action": "publish", "unsent": len(waiting) - sent, "error": str(error)}
+        )
+    return waiting[sent:]
+
+
+def dispatch_backlog() -> int:
+    """Messages that wait on the dispatch queue (each of up to CHUNK ids). Raises redis' errors."""
+    length: int = redis.client().llen(DISPATCH_QUEUE)  # type: ignore[assignment]
+    return length

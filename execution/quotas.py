@@ -1,0 +1,65 @@
+"""Quotas of a workspace: pending executions and job definitions.
+
+Counting a million pending rows at every POST would cost more than the POST. Each process remembers a count for some
+seconds and adds what it let in; only where that comes near the quota does it count again.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from uuid import UUID
+
+from chronos_site.tenancy.models import Workspace
+from execution.domain.states import State
+from execution.models import Execution, JobDefinition
+
+FRESH_S = 10.0
+
+
+class QuotaExceeded(Exception):
+    """The workspace holds as much as it may. `quota` names the limit, `limit` is its number."""
+
+    def __init__(self, *, quota: str, limit: int, adding: int) -> None:
+        super().__init__(
+            f"The workspace may hold {limit} {quota}; {adding} more would pass that. Wait, or ask for a higher quota."
+        )
+        self.quota = quota
+        self.limit = limit
+
+
+@dataclass(slots=True)
+class _Count:
+    at: float
+    pending: int
+
+
+_counts: dict[UUID, _Count] = {}
+_lock = threading.Lock()
+
+
+def check_pending(*, workspace: Workspace, adding: int) -> None:
+    """Raises QuotaExceeded where `adding` more pending executions would pass the workspace's quota.
+
+    Several processes may together pass it by what they let in within ten seconds.
+    """
+    limit = workspace.quota_pending_executions
+    with _lock:
+        known = _counts.get(workspace.id)
+    if known is None or time.monotonic() - known.at > FRESH_S or known.pending + adding > limit:
+        known = _Count(time.monotonic(), _count_pending(workspace, most=limit + 1))
+    if known.pending + adding > limit:
+        raise QuotaExceeded(quota="pending executions", limit=limit, adding=adding)
+    with _lock:
+        known.pending += adding
+        _counts[workspace.id] = known
+
+
+def check_job_definitions(*, workspace: Workspace, adding: int) -> None:
+    """Raises QuotaExceeded."""
+    limit = workspace.quota_job_definitions
+    if JobDefinition.objects.filter(workspace=workspace, deleted_at__isnull=True).count() + adding > limit:
+        raise QuotaExceeded(quota="job definitions", limit=limit, adding=adding)
+
+
+def _count_pending(workspace: Workspace, *, most: int) -> int:
+    return Execution.objects.filter(workspace=workspace, state=State.PENDING)[:most].count()

@@ -1,0 +1,21 @@
+-- The last look before the send: which rows are still RUNNING under this claim, not asked to cancel, not paused.
+-- Those begin an attempt. The attempt's number comes from the claim, so that a repeat after a lost reply changes nothing.
+WITH wanted AS (
+    SELECT * FROM unnest(%(ids)s::uuid[], %(claim_seqs)s::int[], %(attempts)s::int[]) AS w(id, claim_seq, attempt)
+), held AS (
+    SELECT e.id, wanted.attempt,
+           e.cancel_requested_at IS NOT NULL AS cancelled,
+           j.paused_at IS NOT NULL AS paused
+    FROM wanted
+    JOIN execution_execution e ON e.id = wanted.id AND e.claim_seq = wanted.claim_seq AND e.state = 'RUNNING'
+    LEFT JOIN execution_jobdefinition j ON j.id = e.job_definition_id
+    ORDER BY e.id
+    FOR UPDATE OF e
+), begun AS (
+    UPDATE execution_execution e
+    SET attempt = held.attempt, started_at = coalesce(e.started_at, clock_timestamp())
+    FROM held
+    WHERE e.id = held.id AND NOT held.cancelled AND NOT held.paused
+    RETURNING e.id
+)
+SELECT held.id, held.cancelled, held.paused FROM held LEFT JOIN begun ON begun.id = held.id;

@@ -1,0 +1,26 @@
+-- Lock the due PENDING rows of one bucket, workspaces in turn: each gets an equal share of the batch.
+-- The recursive part hops from workspace to workspace along the index instead of reading every row.
+WITH RECURSIVE tenant AS (
+    (SELECT workspace_id FROM execution_execution
+     WHERE bucket_id = %(bucket_id)s AND state = 'PENDING'
+     ORDER BY workspace_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.workspace_id FROM execution_execution e
+            WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id > tenant.workspace_id
+            ORDER BY e.workspace_id LIMIT 1)
+    FROM tenant WHERE tenant.workspace_id IS NOT NULL
+)
+SELECT due.id, due.job_definition_id, due.expired
+FROM tenant
+CROSS JOIN LATERAL (
+    SELECT e.id, e.job_definition_id, e.due_at,
+           coalesce(e.start_deadline <= clock_timestamp(), false) AS expired
+    FROM execution_execution e
+    WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id = tenant.workspace_id
+      AND e.due_at <= clock_timestamp() + %(horizon_s)s * interval '1 second'
+    ORDER BY e.due_at
+    LIMIT greatest(1, %(batch)s / (SELECT count(*) FROM tenant WHERE workspace_id IS NOT NULL))
+    FOR UPDATE SKIP LOCKED
+) due
+WHERE tenant.workspace_id IS NOT NULL
+ORDER BY due.due_at;

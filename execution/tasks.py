@@ -1,0 +1,24 @@
+"""Celery's tasks of this room: they fetch and call, and hold no logic."""
+
+from uuid import UUID
+
+from celery import shared_task
+from celery.exceptions import Reject
+
+from execution import fanout
+from execution.dispatch import runtime
+from execution.dispatch.engine import EngineStopping
+
+
+@shared_task(name="execution.tasks.fan_out")
+def fan_out(bucket_id: int) -> None:
+    fanout.fan_out(bucket_id=bucket_id)
+
+
+@shared_task(name="execution.tasks.dispatch")
+def dispatch(ids: list[str]) -> None:
+    """Returns as soon as the rows are claimed: the ack means claimed, the lease covers the rest."""
+    try:
+        runtime.engine().submit([UUID(i) for i in ids])
+    except EngineStopping as stopping:
+        raise Reject(str(stopping), requeue=True) from stopping

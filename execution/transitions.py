@@ -1,0 +1,180 @@
+"""The only writer of `Execution.state`: one function per edge of `execution.domain.states`, each a guarded UPDATE.
+
+Every function returns the rows that it really changed, so a caller never believes more than what happened: two callers
+of one edge share the rows between them. A caller that dies after one of these has lost nothing, for the row says where
+it stands. Functions of the loops and services use Django's connection; those of the engine are coroutines on a psycopg
+connection of the engine's own pool.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from psycopg import AsyncConnection
+from psycopg.rows import class_row, dict_row
+
+from chronos_site.infra.sql import statement
+from execution.domain.outcome import Claim, Result
+
+# How long a QUEUED row may wait for its message before the monitor publishes it again, seconds.
+QUEUED_LEASE_S = 30
+
+
+@dataclass(slots=True)
+class HeldClaim:
+    """A row that is still RUNNING under the claim, and what stands against its send."""
+
+    id: UUID
+    cancelled: bool
+    paused: bool
+
+
+def _changed(sql: str, params: dict[str, Any]) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return [row[0] for row in cursor.fetchall()]
+
+
+# --- PENDING -----------------------------------------------------------------------------------------------------------
+
+
+def queue_pending(*, ids: Sequence[UUID]) -> list[UUID]:
+    """PENDING → QUEUED. The caller commits before it publishes, and gives back what it could not publish."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'QUEUED',"
+        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
+        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' RETURNING id",
+        {"ids": list(ids), "lease": QUEUED_LEASE_S},
+    )
+
+
+def expire_pending(*, ids: Sequence[UUID]) -> list[UUID]:
+    """PENDING → EXPIRED, for rows whose `start_deadline` has passed."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'EXPIRED', state_reason = 'start_deadline', bucket_id = NULL,"
+        " finished_at = clock_timestamp()"
+        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' AND start_deadline <= clock_timestamp() RETURNING id",
+        {"ids": list(ids)},
+    )
+
+
+def cancel_waiting(*, ids: Sequence[UUID], reason: str) -> list[UUID]:
+    """PENDING | QUEUED | RETRYING → CANCELLED: nobody holds a claim, so it is final at once."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'CANCELLED', state_reason = %(reason)s, bucket_id = NULL,"
+        " lease_until = NULL, finished_at = clock_timestamp()"
+        " WHERE id = ANY(%(ids)s) AND state IN ('PENDING', 'QUEUED', 'RETRYING') RETURNING id",
+        {"ids": list(ids), "reason": reason},
+    )
+
+
+# --- QUEUED ------------------------------------------------------------------------------------------------------------
+
+
+def unqueue(*, ids: Sequence[UUID]) -> list[UUID]:
+    """QUEUED → PENDING: the publish failed, so the row is again what it was."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'PENDING', lease_until = NULL"
+        " WHERE id = ANY(%(ids)s) AND state = 'QUEUED' RETURNING id",
+        {"ids": list(ids)},
+    )
+
+
+async def claim_queued(db: AsyncConnection[Any], *, ids: Sequence[UUID], worker_id: UUID) -> list[dict[str, Any]]:
+    """QUEUED → RUNNING under a new `claim_seq`; the rows carry all that the send needs."""
+    async with db.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(statement("execution", "claim"), {"ids": list(ids), "worker_id": worker_id})
+        return await cursor.fetchall()
+
+
+# --- RUNNING, guarded by the claim -------------------------------------------------------------------------------------
+
+
+def _keys(claims: Sequence[Claim]) -> dict[str, Any]:
+    return {"ids": [claim.id for claim in claims], "claim_seqs": [claim.claim_seq for claim in claims]}
+
+
+_HELD = (
+    "WITH wanted AS (SELECT * FROM unnest(%(ids)s::uuid[], %(claim_seqs)s::int[]) AS w(id, claim_seq)), held AS ("
+    " SELECT e.id FROM wanted JOIN execution_execution e"
+    "  ON e.id = wanted.id AND e.claim_seq = wanted.claim_seq AND e.state = 'RUNNING'"
+    " ORDER BY e.id FOR UPDATE OF e)"
+    " UPDATE execution_execution e SET "
+)
+
+
+async def begin_attempts(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[HeldClaim]:
+    """No edge: the gate's look at RUNNING rows, which begins their attempt unless they are cancelled or paused."""
+    async with db.cursor(row_factory=class_row(HeldClaim)) as cursor:
+        await cursor.execute(
+            statement("execution", "gate"), {**_keys(claims), "attempts": [claim.attempt for claim in claims]}
+        )
+        return await cursor.fetchall()
+
+
+async def release_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:
+    """RUNNING → QUEUED: a polite stop before the send began. The caller publishes the ids again."""
+    cursor = await db.execute(
+        _HELD + "state = 'QUEUED', worker_id = NULL,"
+        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
+        " FROM held WHERE e.id = held.id RETURNING e.id",
+        {**_keys(claims), "lease": QUEUED_LEASE_S},
+    )
+    return [row[0] for row in await cursor.fetchall()]
+
+
+async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:
+    """RUNNING → QUEUED → PENDING, parked: the job was paused between claim and send.
+
+    The job's row is locked first, as `execution.services.release_parked` does: a resume that came between leaves the
+    execution QUEUED, and the caller publishes it again. Returns the ids that were left QUEUED.
+    """
+    async with db.transaction():
+        await db.execute(
+            "UPDATE execution_jobdefinition SET has_parked = true WHERE paused_at IS NOT NULL AND id IN"
+            " (SELECT id FROM execution_jobdefinition WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE)",
+            {"jobs": sorted({claim.job_definition_id for claim in claims if claim.job_definition_id})},
+        )
+        released = await release_running(db, claims=claims)
+        cursor = await db.execute(
+            "UPDATE execution_execution e SET state = 'PENDING', bucket_id = NULL, park_reason = 'job_paused',"
+            " lease_until = NULL FROM execution_jobdefinition j"
+            " WHERE e.id = ANY(%(ids)s) AND e.state = 'QUEUED' AND j.id = e.job_definition_id"
+            " AND j.paused_at IS NOT NULL RETURNING e.id",
+            {"ids": released},
+        )
+        parked = {row[0] for row in await cursor.fetchall()}
+    return [found for found in released if found not in parked]
+
+
+async def cancel_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:
+    """RUNNING → CANCELLED: asked for before the send began."""
+    cursor = await db.execute(
+        _HELD + "state = 'CANCELLED', state_reason = 'cancelled', lease_until = NULL,"
+        " finished_at = clock_timestamp() FROM held WHERE e.id = held.id RETURNING e.id",
+        _keys(claims),
+    )
+    return [row[0] for row in await cursor.fetchall()]
+
+
+async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result]) -> list[UUID]:
+    """RUNNING → SUCCEEDED | FAILED, a batch of results in one statement."""
+    finished: list[datetime] = [result.finished_at for result in results]
+    cursor = await db.execute(
+        statement("execution", "write_results"),
+        {
+            "ids": [result.claim.id for result in results],
+            "claim_seqs": [result.claim.claim_seq for result in results],
+            "states": [result.state.value for result in results],
+            "reasons": [result.reason for result in results],
+            "statuses": [result.status for result in results],
+            "errors": [result.error or "" for result in results],
+            "error_texts": [result.error_text for result in results],
+            "durations": [result.duration_ms for result in results],
+            "finished": finished,
+        },
+    )
+    return [row[0] for row in await cursor.fetchall()]

@@ -1,0 +1,3 @@
+from .schedule import Schedule
+
+__all__ = ["Schedule"]

@@ -1,0 +1,26 @@
+"""Celery's tasks of this room: they call, and hold no logic."""
+
+import logging
+from datetime import timedelta
+
+from celery import shared_task
+from django.utils import timezone
+
+from chronos_site.api.idempotency import purge_idempotency_records
+from chronos_site.infra.clock import database_now
+from execution import buckets
+from scheduling.loops import fire
+
+log = logging.getLogger(__name__)
+
+
+@shared_task(name="scheduling.tasks.tick")
+def tick() -> None:
+    fire.fire_due_buckets()
+
+
+@shared_task(name="scheduling.tasks.maintain")
+def maintain() -> None:
+    closed = buckets.close_old_buckets(now_s=database_now().timestamp())
+    purged = purge_idempotency_records(older_than=timezone.now() - timedelta(hours=24))
+    log.info("maintained", extra={"action": "maintain", "buckets_closed": closed, "idempotency_purged": purged})
