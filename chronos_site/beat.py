@@ -12,7 +12,7 @@ from typing import Any
 
 from celery import schedules
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
@@ -39,13 +39,18 @@ HOUSE_TASKS = (
 def seed_periodic_tasks() -> int:
     """Add the house's own periodic tasks where they are missing. Returns how many were added."""
     added = 0
-    for name, task, queue, every, period in HOUSE_TASKS:
-        interval, _ = IntervalSchedule.objects.get_or_create(every=every, period=period)
-        _, created = PeriodicTask.objects.get_or_create(
-            name=name,
-            defaults={"task": task, "queue": queue, "interval": interval, "expire_seconds": EXPIRES_S},
-        )
-        added += created
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Intervals carry no constraint: without the lock, replicas that start together make each of them twice.
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('chronos:seed_periodic_tasks', 0))")
+        for name, task, queue, every, period in HOUSE_TASKS:
+            interval = IntervalSchedule.objects.filter(every=every, period=period).first()
+            if interval is None:
+                interval = IntervalSchedule.objects.create(every=every, period=period)
+            _, created = PeriodicTask.objects.get_or_create(
+                name=name,
+                defaults={"task": task, "queue": queue, "interval": interval, "expire_seconds": EXPIRES_S},
+            )
+            added += created
     return added
 
 

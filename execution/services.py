@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -133,7 +132,7 @@ def _trigger_soon(rows: Sequence[Execution], now: datetime) -> None:
     horizon = now + timedelta(seconds=settings.CHRONOS_DISPATCH_HORIZON_S)
     soon = sorted({row.bucket_id for row in rows if row.bucket_id is not None and row.due_at <= horizon})
     if soon:
-        transaction.on_commit(partial(_trigger, soon), robust=True)
+        transaction.on_commit(lambda: _trigger(soon), robust=True)
 
 
 def _trigger(bucket_ids: list[int]) -> None:

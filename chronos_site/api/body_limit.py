@@ -5,20 +5,20 @@ where it passes the limit.
 """
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from chronos_site.api.problems import CONTENT_TYPE, body_too_large
 from chronos_site.observability import context
 from chronos_site.observability.middleware import HEADER, request_id_from
 
-Message = MutableMapping[str, Any]
+Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+App = Callable[[Message, Any, Any], Awaitable[None]]
 
 
-class _TooLarge(Exception):
+class _TooLargeError(Exception):
     """Raised out of `receive`, through the app, to the wrapper."""
 
 
@@ -42,17 +42,17 @@ class BodyLimit:
             message = await receive()
             taken += len(message.get("body", b""))
             if taken > self._max_bytes:
-                raise _TooLarge
+                raise _TooLargeError
             return message
 
-        async def noted(message: Message) -> None:
+        async def noted(message: Mapping[str, Any]) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
             await self._app(scope, counted, noted)
-        except _TooLarge:
+        except _TooLargeError:
             if not started:
                 await self._refuse(scope, send)
 

@@ -156,7 +156,7 @@ class TagsField(serializers.ListField):
             raise ValidationError("Give a list of strings.", code="not_a_list")
         if len(data) > MOST_TAGS:
             raise ValidationError(f"At most {MOST_TAGS} tags are taken, not {len(data)}.", code="max_length")
-        errors: dict[int, list[ErrorDetail]] = {}
+        errors: dict[Any, Any] = {}
         for index, tag in enumerate(data):
             if not isinstance(tag, str) or not _TAG.fullmatch(tag):
                 errors[index] = [ErrorDetail("A tag is 1 to 64 characters of A-Z a-z 0-9 _ . : / = -", "invalid_tag")]

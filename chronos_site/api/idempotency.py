@@ -59,8 +59,9 @@ def _wrap(view_method: ViewMethod, *, hidden: tuple[str, ...]) -> ViewMethod:
         key = _key(request)
         if key is None:
             return view_method(view, request, *args, **kwargs)
+        key_row: Any = request.auth
         place = {
-            "workspace_id": request.auth.workspace_id,
+            "workspace_id": key_row.workspace_id,
             "method": request.method or "",
             "path": request.path,
             "key": key,

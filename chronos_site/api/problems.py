@@ -113,7 +113,7 @@ def _as_problem(exc: Exception) -> Problem:
         case exceptions.ValidationError():
             return validation_problem(exc.detail)
         case exceptions.Throttled():
-            wait = max(1, math.ceil(exc.wait or 1))
+            wait = max(1, math.ceil(getattr(exc, "wait", None) or 1))
             return Problem(
                 429, "rate_limited", f"Too many requests. Try again in {wait} s.", headers={"Retry-After": str(wait)}
             )

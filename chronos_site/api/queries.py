@@ -52,6 +52,8 @@ class QueryParameters:
         self.filters: Filters = sent
         if "cursor" in sent:
             self.after, self.filters = self._resume(sent.pop("cursor")[0], given=sent)
+            if not self.filters.keys() <= {*(many or {}), *times, *flags}:
+                raise _bad("cursor", "invalid_cursor", "This cursor carries filters that this list does not have.")
         self._values = {
             name: [_parsed(name, text, kind) for text in self.filters.get(name, [])]
             for name, kind in (many or {}).items()
@@ -68,7 +70,7 @@ class QueryParameters:
 
     def flag(self, name: str) -> bool:
         """False where it is not given."""
-        return self._flags.get(name, False)
+        return bool(self._flags.get(name, False))
 
     def cursor_after(self, last: UUID) -> str:
         """The cursor of the page that follows the row `last`."""

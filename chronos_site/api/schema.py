@@ -49,7 +49,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField(help_text="One sentence for people.")
     code = serializers.CharField(help_text="For programs; it does not change.")
     request_id = serializers.CharField()
-    errors = FieldProblemSerializer(many=True)
+    errors = FieldProblemSerializer(many=True)  # type: ignore[assignment]
 
 
 class _Page:

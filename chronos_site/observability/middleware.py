@@ -34,11 +34,12 @@ class RequestIdMiddleware:
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
-        if iscoroutinefunction(get_response):
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if iscoroutinefunction(self):
+        if self._is_async:
             return self._answer_async(request)
         begun = _begin(request)
         response = self.get_response(request)

@@ -43,6 +43,8 @@ class LogPump(threading.Thread):
         self._log = log
         self._console = console
         self._ready_text = ready_text.encode()
+        if not ready_text:
+            self.ready.set()
 
     def run(self) -> None:
         handle = self._log.open("ab")

@@ -180,6 +180,7 @@ class Valkey:
         configuration.touch(mode=0o600)
         lines = ["bind 127.0.0.1", f"port {self.port}", f"requirepass {self._password}", f'dir "{self._folder}"']
         lines += ["appendonly yes", "maxmemory-policy noeviction", 'save ""', "daemonize no"]
+        lines.append("set-proc-title no")  # its pid file is verified by the command line
         configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return Spec(
             name=self.name,

@@ -34,9 +34,6 @@ class Started:
     """What a person or the demo needs of a running stack."""
 
     url: str
-    workspace: str
-    api_key: str | None
-    """The first workspace's key in plain, once: at the start that made the workspace."""
 
 
 class Stack:
@@ -58,10 +55,17 @@ class Stack:
         self._console = console
         self._port = port
         self._stopping = stopping
+        self.api_key: str | None = None
+        """The first workspace's key in plain, after the start that made the workspace; kept nowhere else."""
         self._lock: HomeLock | None = None
         self._run = self.home / "run"
         self._logs = self.home / "logs"
         self.supervisor = Supervisor(run_folder=self._run, console=console, stopping=stopping)
+
+    @property
+    def held(self) -> bool:
+        """Whether this stack has its folder, so that there is something to stop."""
+        return self._lock is not None
 
     def start(self) -> Started:
         """Raises AlreadyRunning, or StartError with a sentence; call `stop` in either case."""
@@ -82,9 +86,9 @@ class Stack:
         keep_ports(self.home, ports)
         self._console.say("stack", "migrating the database")
         self._run_step("migrate", site.manage("migrate", "--no-input", "--verbosity", "1"), environment)
-        api_key = self._seed(environment, secrets["admin_password"])
+        self.api_key = self._seed(environment, secrets["admin_password"])
         self._start_site(environment, ports["web"])
-        return Started(url=f"http://127.0.0.1:{ports['web']}", workspace=WORKSPACE, api_key=api_key)
+        return Started(url=f"http://127.0.0.1:{ports['web']}")
 
     def watch(self) -> None:
         self.supervisor.watch()

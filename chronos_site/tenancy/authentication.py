@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
 
 from django.db.models import Q
 from django.utils import timezone
@@ -39,6 +40,11 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="chronos"'
+
+
+def calling_key(request: Request) -> ApiKey:
+    """The key that an authenticated request came with, and its workspace: what `request.auth` is, by its type."""
+    return cast("ApiKey", request.auth)
 
 
 def _bearer(header: str | None) -> str:

@@ -3,7 +3,7 @@ from typing import Any
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 
 
-class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class ApiKeyScheme(OpenApiAuthenticationExtension):
     """How the OpenAPI document names the keys."""
 
     target_class = "chronos_site.tenancy.authentication.ApiKeyAuthentication"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -15,7 +15,7 @@ from chronos_site.tenancy.models import ApiKey, Scope, Workspace
 ALL_SCOPES: tuple[str, ...] = tuple(Scope.values)
 
 
-class KeyEnded(Exception):
+class KeyEndedError(Exception):
     """The key is revoked or expired and cannot be rotated. `code` says which."""
 
     def __init__(self, code: str, detail: str) -> None:
@@ -37,7 +37,7 @@ def create_api_key(
     name: str,
     scopes: Sequence[str] = ALL_SCOPES,
     expires_at: datetime | None = None,
-    created_by: AbstractBaseUser | None = None,
+    created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
     """The stored row and the plaintext. Raises Django's ValidationError for a scope that does not exist."""
     unknown = sorted(set(scopes) - set(ALL_SCOPES))
@@ -58,12 +58,12 @@ def create_api_key(
 
 @transaction.atomic
 def rotate_api_key(*, workspace: Workspace, key_id: UUID) -> tuple[ApiKey, str]:
-    """A new secret for the same key; the old one stops at once. Raises ApiKey.DoesNotExist and KeyEnded."""
+    """A new secret for the same key; the old one stops at once. Raises ApiKey.DoesNotExist and KeyEndedError."""
     key = ApiKey.objects.select_for_update().get(workspace=workspace, id=key_id)
     if key.revoked_at is not None:
-        raise KeyEnded("key_revoked", "This key is revoked and stays so. Create a new one.")
+        raise KeyEndedError("key_revoked", "This key is revoked and stays so. Create a new one.")
     if key.expires_at is not None and key.expires_at <= timezone.now():
-        raise KeyEnded("key_expired", "This key has expired. Create a new one.")
+        raise KeyEndedError("key_expired", "This key has expired. Create a new one.")
     plaintext = keys.generate_key()
     key.prefix = keys.shown_prefix(plaintext)
     key.key_hash = keys.hash_key(plaintext)

@@ -18,6 +18,7 @@ from redis.retry import Retry
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from chronos_site.tenancy.authentication import calling_key
 from chronos_site.tenancy.models import ApiKey
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class ApiRateThrottle(BaseThrottle):
     def allow_request(self, request: Request, view: View) -> bool:
         if request.auth is None:
             return True
-        self._wait_s = _gate.wait_s(request.auth)
+        self._wait_s = _gate.wait_s(calling_key(request))
         return self._wait_s == 0
 
     def wait(self) -> float | None:

@@ -62,11 +62,8 @@ class HttpSender:
             answer = Answer(None, code, f"No complete answer within {claim.timeout_s:g} s.")
         except BuilderError as error:
             answer = Answer(None, "request", f"The request could not be built: {_cause(error)}")
-        except ConnectError as error:
-            text = _cause(error)
-            answer = Answer(None, "tls" if "certificate" in text.lower() else "connect", text)
         except PyreqwestError as error:
-            answer = Answer(None, "network", _cause(error))
+            answer = Answer(None, _code(error), _cause(error))
         answer.duration_ms = (time.monotonic() - begun) * 1000
         return answer
 
@@ -142,8 +139,20 @@ def request_of(claim: Claim) -> tuple[str, dict[str, str], bytes | None]:
     return method, headers, body
 
 
+def _code(error: PyreqwestError) -> str:
+    """Whether the connection was never made. The client calls a reset after the request a ConnectError, too."""
+    causes = _causes(error)
+    if not isinstance(error, ConnectError) or not any("(Connect)" in cause for cause in causes):
+        return "network"
+    return "tls" if any("certificate" in cause or "tls" in cause.lower() for cause in causes[1:]) else "connect"
+
+
+def _causes(error: PyreqwestError) -> list[str]:
+    details: Any = getattr(error, "details", None) or {}
+    return [str(cause["message"]) for cause in details.get("causes") or []]
+
+
 def _cause(error: PyreqwestError) -> str:
     """The deepest cause in the client's words, which name no header and no body."""
-    details: Any = getattr(error, "details", None) or {}
-    causes = details.get("causes") or []
-    return str(causes[-1]["message"] if causes else error.message)[:500]
+    causes = _causes(error)
+    return (causes[-1] if causes else error.message)[:500]

@@ -17,8 +17,9 @@ from chronos_site.api.problems import Problem
 from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.tenancy import selectors, services
 from chronos_site.tenancy.api.serializers import ApiKeySerializer, CreatedApiKeySerializer, WorkspaceSerializer
+from chronos_site.tenancy.authentication import calling_key
 from chronos_site.tenancy.models import ApiKey
-from chronos_site.tenancy.services import KeyEnded
+from chronos_site.tenancy.services import KeyEndedError
 
 KEY_EXAMPLE = OpenApiExample(
     "A key that may only schedule",
@@ -34,7 +35,7 @@ class WorkspaceDetail(APIView):
     def get(self, request: Request) -> Response:
         """The workspace of the key that asks, with its quotas and limits."""
         QueryParameters(request)
-        workspace = request.auth.workspace
+        workspace = calling_key(request).workspace
         workspace.rate_limit_per_s = workspace.rate_limit_per_s or settings.CHRONOS_RATE_LIMIT_PER_WORKSPACE
         return Response(WorkspaceSerializer(workspace).data)
 
@@ -46,7 +47,7 @@ class ApiKeyList(APIView):
     def get(self, request: Request) -> Response:
         """Newest first, revoked and expired ones among them."""
         query = QueryParameters(request, page=True)
-        return CursorPage(query).answer(selectors.api_keys(workspace=request.auth.workspace), ApiKeySerializer)
+        return CursorPage(query).answer(selectors.api_keys(workspace=calling_key(request).workspace), ApiKeySerializer)
 
     @extend_schema(
         operation_id="create_api_key",
@@ -61,7 +62,7 @@ class ApiKeyList(APIView):
         body = ApiKeySerializer(data=request.data)
         body.is_valid(raise_exception=True)
         _refuse_more_than_own(request, body.validated_data["scopes"])
-        key, plaintext = services.create_api_key(workspace=request.auth.workspace, **body.validated_data)
+        key, plaintext = services.create_api_key(workspace=calling_key(request).workspace, **body.validated_data)
         return _shown_once(key, plaintext, status=201)
 
 
@@ -72,7 +73,7 @@ class ApiKeyDetail(APIView):
     def get(self, request: Request, key_id: UUID) -> Response:
         QueryParameters(request)
         with _refusals():
-            key = selectors.api_key(workspace=request.auth.workspace, key_id=key_id)
+            key = selectors.api_key(workspace=calling_key(request).workspace, key_id=key_id)
         return Response(ApiKeySerializer(key).data)
 
     @extend_schema(operation_id="revoke_api_key", responses={204: None})
@@ -80,7 +81,7 @@ class ApiKeyDetail(APIView):
         """Revoke: from the next request on the key is refused. Safe to repeat."""
         QueryParameters(request)
         with _refusals():
-            services.revoke_api_key(workspace=request.auth.workspace, key_id=key_id)
+            services.revoke_api_key(workspace=calling_key(request).workspace, key_id=key_id)
         return Response(status=204)
 
 
@@ -92,7 +93,7 @@ class ApiKeyRotate(APIView):
     def post(self, request: Request, key_id: UUID) -> Response:
         """A new secret for the same key; the old one stops at once. To overlap, create a second key instead."""
         QueryParameters(request)
-        workspace = request.auth.workspace
+        workspace = calling_key(request).workspace
         with _refusals():
             # Whoever rotates a key gets to hold it: its scopes must not be more than one's own.
             _refuse_more_than_own(request, selectors.api_key(workspace=workspace, key_id=key_id).scopes)
@@ -106,12 +107,12 @@ def _refusals() -> Iterator[None]:
         yield
     except ApiKey.DoesNotExist as error:
         raise Http404 from error
-    except KeyEnded as error:
+    except KeyEndedError as error:
         raise Problem(409, error.code, str(error)) from error
 
 
 def _refuse_more_than_own(request: Request, scopes: Iterable[str]) -> None:
-    lacking = sorted(set(scopes) - set(request.auth.scopes))
+    lacking = sorted(set(scopes) - set(calling_key(request).scopes))
     if lacking:
         raise Problem(403, "missing_scope", f"Your key lacks {', '.join(lacking)} and cannot hand out what it lacks.")
 

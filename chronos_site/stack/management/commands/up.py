@@ -14,13 +14,14 @@ from chronos_site.stack.homes import AlreadyRunning
 from chronos_site.stack.processes import StartError
 from chronos_site.stack.signals import stop_on_signals
 from chronos_site.stack.site import ROOT
-from chronos_site.stack.stack import ADMIN, Stack, Started
+from chronos_site.stack.stack import ADMIN, WORKSPACE, Stack, Started
 
 
 class Command(BaseCommand):
     help = (
         "Starts PostgreSQL, Valkey and a MongoDB-compatible server (each unless its URL is set: DATABASE_URL, "
-        "REDIS_URL, MONGO_URL), migrates, and runs the web, beat and worker processes until Ctrl-C. PORT fixes the web's port."
+        "REDIS_URL, MONGO_URL), migrates, and runs the web, beat and worker processes until Ctrl-C. "
+        "PORT fixes the web's port."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's name and shape
 
@@ -44,13 +45,15 @@ class Command(BaseCommand):
         stop_on_signals(stopping, at_once=stack.supervisor.kill)
         try:
             started = stack.start()
-            console.write(_welcome(started, stack.home))
+            console.write(_welcome(started, stack))
             stack.watch()
         except AlreadyRunning as error:
             raise CommandError(
                 f"Chronos is running already in {stack.home} ({error}). Stop that one, or give --home another folder."
             ) from error
         except StartError as error:
+            if stack.api_key is not None:
+                console.write(_key_line(stack.api_key))
             if not stopping.is_set():
                 raise CommandError(str(error)) from error
         finally:
@@ -58,6 +61,8 @@ class Command(BaseCommand):
 
 
 def _stop(stack: Stack, console: Console) -> None:
+    if not stack.held:
+        return
     if stack.supervisor.watched:
         console.say("stack", "stopping: first the site's processes, then the servers (again to end at once)")
     killed = stack.stop()
@@ -66,14 +71,18 @@ def _stop(stack: Stack, console: Console) -> None:
     console.say("stack", "stopped")
 
 
-def _welcome(started: Started, home: Path) -> str:
+def _welcome(started: Started, stack: Stack) -> str:
     lines = [
         "",
         "Chronos is up.",
         f"  API        {started.url}/v1/docs",
-        f"  admin      {started.url}/admin/   user {ADMIN}, password in {home / 'secrets.json'}",
-        f"  logs       {home / 'logs'}",
+        f"  admin      {started.url}/admin/   user {ADMIN}, password in {stack.home / 'secrets.json'}",
+        f"  logs       {stack.home / 'logs'}",
     ]
-    if started.api_key is not None:
-        lines.append(f"  API key    {started.api_key}   workspace {started.workspace}; shown this once, keep it")
+    if stack.api_key is not None:
+        lines.append(_key_line(stack.api_key))
     return "\n".join([*lines, "Ctrl-C stops everything.", ""])
+
+
+def _key_line(api_key: str) -> str:
+    return f"  API key    {api_key}   workspace {WORKSPACE}; shown this once, keep it"
