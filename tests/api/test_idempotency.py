@@ -28,17 +28,17 @@ class Creating(APIView):
     """Stands in for a view that creates; the test says what it does."""
 
     required_scopes: ClassVar = {"POST": "jobs:write"}
-    work: Callable[[Request], Response]
+    work: Callable[[Request], Response] | None = None
 
     @idempotent
     def post(self, request: Request) -> Response:
+        assert self.work is not None
         return self.work(request)
 
 
 def send(plaintext: str, work: Callable[[Request], Response], *, key: str = "k", body: Any = None) -> Response:
     headers = {"Authorization": f"Bearer {plaintext}", "Idempotency-Key": key}
     request = APIRequestFactory().post("/v1/things", body or {}, format="json", headers=headers)
-    # The view's class calls it as a plain function, not as a method.
     return Creating.as_view(work=work)(request)  # type: ignore[return-value]
 
 
@@ -185,7 +185,7 @@ def test_of_two_at_once_one_creates_and_the_other_is_told_to_come_back(api_key: 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_crowd_with_one_key_creates_once(api_key: str) -> None:
-    start = threading.Barrier(4)
+    start = threading.Barrier(3)
     statuses: list[int] = []
 
     def one_of_them() -> None:
@@ -195,13 +195,13 @@ def test_a_crowd_with_one_key_creates_once(api_key: str) -> None:
         finally:
             connection.close()
 
-    crowd = [threading.Thread(target=one_of_them) for _ in range(4)]
+    crowd = [threading.Thread(target=one_of_them) for _ in range(3)]
     for thread in crowd:
         thread.start()
     for thread in crowd:
         thread.join(30)
     assert made() == 1
-    assert len(statuses) == 12
+    assert len(statuses) == 9
     assert set(statuses) <= {201, 409}
 
 
