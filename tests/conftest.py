@@ -7,6 +7,7 @@ import pytest
 import redis
 from django.conf import settings
 
+from chronos_site.infra import mongo
 from chronos_site.infra import redis as site_redis
 from chronos_site.tenancy import services as tenancy
 from chronos_site.tenancy.models import Workspace
@@ -32,6 +33,15 @@ def redis_closed() -> Iterator[None]:
     """The site's own client is closed with the session."""
     yield
     site_redis.client().close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def mongo_closed() -> Iterator[None]:
+    """So is its MongoDB client."""
+    yield
+    found = mongo.database()
+    if found is not None:
+        found.client.close()
 
 
 @pytest.fixture

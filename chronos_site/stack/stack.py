@@ -190,7 +190,7 @@ class Stack:
         if self._stopping.is_set():
             raise StartError("asked to stop while starting")
         if late:
-            raise StartError(f"not ready within {READY_S:g} s: {', '.join(late)}. Logs: {self._logs}")
+            raise StartError(f"not ready: {', '.join(late)}. Logs: {self._logs}")
         self._await_web(f"http://127.0.0.1:{port}/healthz")
 
     def _await_web(self, url: str) -> None:

@@ -19,6 +19,8 @@ from .processes import Child, Spec, StartError, stop_children, tail
 LONGEST_PAUSE_S = 30.0
 FORGIVEN_S = 60.0
 STEP_S = 0.2
+HOPELESS = 4
+"""So many deaths in a row while the stack starts, and it gives up."""
 
 
 @dataclass(slots=True)
@@ -62,10 +64,10 @@ class Supervisor:
         self._start(entry)
 
     def wait_until_ready(self, timeout_s: float) -> list[str]:
-        """Watch until all have shown that they work. Answers the names of those that have not in time."""
+        """Watch until all have shown that they work, time is up, or one dies again and again. Answers those not ready."""
         deadline = time.monotonic() + timeout_s
         while not self._stopping.is_set() and time.monotonic() < deadline:
-            if all(entry.ready for entry in self.watched):
+            if all(entry.ready for entry in self.watched) or any(e.failures >= HOPELESS for e in self.watched):
                 break
             self.look()
             self._stopping.wait(STEP_S)

@@ -96,4 +96,4 @@ def test_last_use_is_written_at_most_once_a_minute(api: ApiClient) -> None:
     assert first is not None
     ApiKey.objects.update(last_used_at=first - timedelta(seconds=61))
     api.get(PATH)
-    assert ApiKey.objects.get().last_used_at > first
+    assert (ApiKey.objects.get().last_used_at or first) > first

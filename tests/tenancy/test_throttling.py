@@ -80,6 +80,8 @@ def test_a_request_that_one_limit_refuses_uses_up_neither(
     workspace: Workspace, api: ApiClient, settings: Any, redis_server: redis.Redis
 ) -> None:
     settings.CHRONOS_RATE_LIMIT_PER_KEY = 1
+    workspace.rate_limit_per_s = 2
+    workspace.save()
     statuses(api, 2)
     before = {key: redis_server.get(key) for key in redis_server.scan_iter("chronos:rl:*")}
     assert statuses(api, 5) == [429] * 5
