@@ -33,7 +33,8 @@ check: $(DEV_STAMP)  ## lint, types, import rules, migrations, deployment checks
 	$(VENV)/bin/ruff format --check .
 	$(CHECK_ENV) $(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(CHECK_ENV) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	$(CHECK_ENV) DJANGO_SETTINGS_MODULE=chronos_site.settings.migrations \
+		$(PYTHON) manage.py makemigrations --check --dry-run
 	$(CHECK_ENV) DJANGO_SETTINGS_MODULE=chronos_site.settings.production \
 		$(PYTHON) manage.py check --deploy --fail-level WARNING
 

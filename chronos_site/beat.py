@@ -8,6 +8,7 @@ an empty heap): they answer "not due, ask again in a second".
 import logging
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from celery import schedules
@@ -100,9 +101,7 @@ class LeaderScheduler(DatabaseScheduler):
                 lock=Lock(name=name, ttl_s=ttl, renew_s=ttl / 3),
                 client=redis.client(),
                 alive=lambda: time.monotonic() - self._ticked < STALE_TICK_S,
-                others=lambda mine=name: sum(
-                    held.leading for other, held in self._leaderships.items() if other != mine
-                ),
+                others=partial(self._held_beside, name),
             )
             leadership.on_won = self._won
             self._leaderships[name] = leadership
@@ -113,6 +112,10 @@ class LeaderScheduler(DatabaseScheduler):
     def _leads(self, queue: str | None) -> bool:
         held = self._leaderships.get(LOOP_OF_QUEUE.get(queue or "", "scheduler"))
         return held is not None and held.leading
+
+    def _held_beside(self, name: str) -> int:
+        """How many locks this process holds besides `name`."""
+        return sum(held.leading for other, held in self._leaderships.items() if other != name)
 
     def _won(self) -> None:
         self._reload = True

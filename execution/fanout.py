@@ -131,7 +131,7 @@ def park_pending(*, ids: list[UUID]) -> int:
             " WHERE id = ANY(%s) AND state = %s",
             [ids, State.PENDING],
         )
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def _room_in_backlog() -> int:

@@ -56,5 +56,4 @@ def publish_triggers(bucket_ids: Iterable[int]) -> list[int]:
 
 def dispatch_backlog() -> int:
     """Messages that wait on the dispatch queue (each of up to CHUNK ids). Raises redis' errors."""
-    length: int = redis.client().llen(DISPATCH_QUEUE)  # type: ignore[assignment]
-    return length
+    return int(redis.client().llen(DISPATCH_QUEUE))

@@ -16,7 +16,7 @@ from execution.models import Execution, JobDefinition
 FRESH_S = 10.0
 
 
-class QuotaExceeded(Exception):
+class QuotaExceeded(Exception):  # noqa: N818 - named as its users say it
     """The workspace holds as much as it may. `quota` names the limit, `limit` is its number."""
 
     def __init__(self, *, quota: str, limit: int, adding: int) -> None:

@@ -29,7 +29,7 @@ DEFAULT_TIMEOUT_S = 30.0
 T = TypeVar("T")
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - the base of names like NameTaken
     """The request cannot be done; `code` for machines, the text for people."""
 
     code = "refused"
@@ -81,15 +81,15 @@ class NewExecution:
     id: UUID = field(default_factory=new_id)
 
 
-# --- executions --------------------------------------------------------------------------------------------------------
+# --- executions ----------------------------------------------------------------------------------
 
 
 @transaction.atomic
 def create_executions(*, workspace: Workspace, new: Sequence[NewExecution]) -> list[Execution]:
     """Make executions and their buckets, in the caller's transaction. Raises quotas.QuotaExceeded.
 
-    Buckets are locked before the rows go in, so none of them can be closed over a row. What is due within the look-ahead
-    is triggered on commit, best effort: the fire loop finds it anyway.
+    Buckets are locked before the rows go in, so none of them can be closed over a row. What is due within the
+    look-ahead is triggered on commit, best effort: the fire loop finds it anyway.
     """
     now = database_now()
     quotas.check_pending(workspace=workspace, adding=len(new))
@@ -232,14 +232,14 @@ def _release_job(*, job_id: UUID, most: int) -> int:
             " WHERE e.id = w.id AND e.state = 'PENDING' AND e.bucket_id IS NULL",
             [[r.id for r in batch], [r.due_at for r in batch], [r.bucket_id for r in batch]],
         )
-        released = cursor.rowcount
+        released = int(cursor.rowcount)
     if len(rows) <= most:
         JobDefinition.objects.filter(id=job_id).update(has_parked=False)
     _trigger_soon(batch, now)
     return released
 
 
-# --- job definitions ---------------------------------------------------------------------------------------------------
+# --- job definitions -----------------------------------------------------------------------------
 
 
 def create_job_definition(*, workspace: Workspace, **fields: Any) -> JobDefinition:

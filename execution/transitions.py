@@ -38,7 +38,7 @@ def _changed(sql: str, params: dict[str, Any]) -> list[UUID]:
         return [row[0] for row in cursor.fetchall()]
 
 
-# --- PENDING -----------------------------------------------------------------------------------------------------------
+# --- PENDING -------------------------------------------------------------------------------------
 
 
 def queue_pending(*, ids: Sequence[UUID]) -> list[UUID]:
@@ -71,7 +71,7 @@ def cancel_waiting(*, ids: Sequence[UUID], reason: str) -> list[UUID]:
     )
 
 
-# --- QUEUED ------------------------------------------------------------------------------------------------------------
+# --- QUEUED --------------------------------------------------------------------------------------
 
 
 def unqueue(*, ids: Sequence[UUID]) -> list[UUID]:
@@ -90,7 +90,7 @@ async def claim_queued(db: AsyncConnection[Any], *, ids: Sequence[UUID], worker_
         return await cursor.fetchall()
 
 
-# --- RUNNING, guarded by the claim -------------------------------------------------------------------------------------
+# --- RUNNING, guarded by the claim ---------------------------------------------------------------
 
 
 def _keys(claims: Sequence[Claim]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """The two ends of Chronos as a test sees them: the API's caller, and a receiver that can be told how to behave."""
 
 import json as jsonlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from django.http import HttpResponse
 from django.test import Client
 
 from chronos_site.stack.receiver import Answer, Received, Receiver
 
+if TYPE_CHECKING:
+    from django.test.client import _MonkeyPatchedWSGIResponse
+
 Json = Any
+ApiResponse: TypeAlias = "_MonkeyPatchedWSGIResponse"
 
 
 class ApiClient:
@@ -24,28 +27,28 @@ class ApiClient:
     def with_key(self, key: str | None) -> "ApiClient":
         return ApiClient(key)
 
-    def get(self, path: str, **headers: str) -> HttpResponse:
+    def get(self, path: str, **headers: str) -> ApiResponse:
         return self.call("GET", path, None, headers)
 
-    def post(self, path: str, json: Json = None, **headers: str) -> HttpResponse:
+    def post(self, path: str, json: Json = None, **headers: str) -> ApiResponse:
         return self.call("POST", path, json, headers)
 
-    def put(self, path: str, json: Json = None, **headers: str) -> HttpResponse:
+    def put(self, path: str, json: Json = None, **headers: str) -> ApiResponse:
         return self.call("PUT", path, json, headers)
 
-    def patch(self, path: str, json: Json = None, **headers: str) -> HttpResponse:
+    def patch(self, path: str, json: Json = None, **headers: str) -> ApiResponse:
         return self.call("PATCH", path, json, headers)
 
-    def delete(self, path: str, **headers: str) -> HttpResponse:
+    def delete(self, path: str, **headers: str) -> ApiResponse:
         return self.call("DELETE", path, None, headers)
 
-    def call(self, method: str, path: str, json: Json, headers: dict[str, str]) -> HttpResponse:
+    def call(self, method: str, path: str, json: Json, headers: dict[str, str]) -> ApiResponse:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         content_type = sent.pop("content-type", "application/json")
         if self.key is not None:
             sent.setdefault("authorization", f"Bearer {self.key}")
         body = json if isinstance(json, bytes) else b"" if json is None else jsonlib.dumps(json).encode()
-        response: HttpResponse = self._client.generic(method, path, body, content_type=content_type, headers=sent)
+        response: ApiResponse = self._client.generic(method, path, body, content_type=content_type, headers=sent)
         return response
 
 

@@ -10,6 +10,7 @@ import redis
 from django.utils import timezone
 
 from chronos_site.infra.leader import PREFIX
+from chronos_site.stack.processes import Child
 from execution.models import Execution
 from tests.clients import ApiClient, ProgrammableReceiver
 from tests.processes import SiteProcesses, wait_until
@@ -20,16 +21,16 @@ LOCK = f"{PREFIX}scheduler"
 TTL_S = 3.0
 
 
-def leader_of(processes: SiteProcesses, *replicas: object) -> int:
+def leader_of(processes: SiteProcesses, *replicas: Child) -> int:
     """The index of the replica that was elected last, by its log."""
-    found = [processes.log(child).rfind("leader_elected") >= 0 for child in replicas]  # type: ignore[arg-type]
+    found = [processes.log(child).rfind("leader_elected") >= 0 for child in replicas]
     assert sum(found) == 1, found
     return found.index(True)
 
 
 def ticks(server: redis.Redis) -> int:
     """Ticks that wait on the scheduler's queue: nobody consumes it in these tests."""
-    return int(server.llen("scheduler"))  # type: ignore[arg-type]
+    return int(server.llen("scheduler"))
 
 
 def test_a_job_goes_from_the_api_to_the_receiver_through_every_process(

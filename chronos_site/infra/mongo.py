@@ -34,7 +34,7 @@ def execution_logs() -> Collection[Document] | None:
 
 
 def ensure_indexes() -> None:
-    """Make the indexes: by execution, by time for the TTL. Safe to repeat. Raises pymongo's errors when Mongo is away."""
+    """Make the indexes: by execution, by time for the TTL. Safe to repeat. Raises pymongo's errors."""
     logs = execution_logs()
     if logs is None:
         return

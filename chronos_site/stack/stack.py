@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 from . import site
 from .accounts import make_home
@@ -118,7 +119,7 @@ class Stack:
     def _start_servers(self, secrets: Mapping[str, str], ports: dict[str, int]) -> dict[str, str]:
         """The URLs of all servers, by variable; `ports` is corrected where a server had to take another."""
         home, environment = self.home, self._environment
-        makers = (
+        makers: tuple[tuple[type[Postgres | Valkey | Mongo], dict[str, Any]], ...] = (
             (Postgres, {"password": secrets["postgres_password"], "durable": True}),
             (Valkey, {"password": secrets["valkey_password"]}),
             (Mongo, {}),
@@ -131,7 +132,7 @@ class Stack:
                 urls[make.variable] = given
                 del ports[make.name]
                 continue
-            server: Server = make(home=home, port=ports[make.name], environment=environment, **options)  # type: ignore[arg-type]
+            server: Server = make(home=home, port=ports[make.name], environment=environment, **options)
             self.supervisor.adopt(start_server(server, self.supervisor.launch, self._stopping))
             self._console.say(make.name, f"ready on 127.0.0.1:{server.port}")
             ports[make.name] = server.port

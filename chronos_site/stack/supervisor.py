@@ -64,7 +64,7 @@ class Supervisor:
         self._start(entry)
 
     def wait_until_ready(self, timeout_s: float) -> list[str]:
-        """Watch until all have shown that they work, time is up, or one dies again and again. Answers those not ready."""
+        """Watch until all show that they work, time is up, or one dies again and again. Answers those not ready."""
         deadline = time.monotonic() + timeout_s
         while not self._stopping.is_set() and time.monotonic() < deadline:
             if all(entry.ready for entry in self.watched) or any(e.failures >= HOPELESS for e in self.watched):

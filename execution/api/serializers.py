@@ -141,7 +141,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
         read_only_fields = fields
 
 
-class AttemptSerializer(serializers.Serializer[dict[str, Any]]):
+class AttemptSerializer(serializers.Serializer[Any]):
     attempt = serializers.IntegerField()
     at = TimestampField()
     finished_at = TimestampField()

@@ -15,6 +15,7 @@ from chronos_site.api.problems import Problem
 from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.infra import trace
 from chronos_site.infra.merge_patch import merge_patch
+from chronos_site.tenancy.authentication import calling_key
 from execution import selectors, services
 from execution.api.refusals import refusals_as_problems
 from execution.api.serializers import (
@@ -59,7 +60,7 @@ class JobDefinitionList(APIView):
     def get(self, request: Request) -> Response:
         query = QueryParameters(request, many={"name": str, "tag": str}, page=True)
         found = selectors.job_definitions(
-            workspace=request.auth.workspace, names=query.many("name"), tags=query.many("tag")
+            workspace=calling_key(request).workspace, names=query.many("name"), tags=query.many("tag")
         )
         return CursorPage(query).answer(found, JobDefinitionSerializer)
 
@@ -74,7 +75,7 @@ class JobDefinitionList(APIView):
         body = JobDefinitionSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         with refusals_as_problems():
-            job = services.create_job_definition(workspace=request.auth.workspace, **body.validated_data)
+            job = services.create_job_definition(workspace=calling_key(request).workspace, **body.validated_data)
         return _job_answer(job, status=201)
 
 
@@ -85,14 +86,14 @@ class JobDefinitionDetail(APIView):
     def get(self, request: Request, job_id: UUID) -> Response:
         QueryParameters(request)
         with refusals_as_problems():
-            return _job_answer(selectors.job_definition(workspace=request.auth.workspace, job_id=job_id))
+            return _job_answer(selectors.job_definition(workspace=calling_key(request).workspace, job_id=job_id))
 
     @extend_schema(
         operation_id="update_job_definition", request=JobDefinitionSerializer, responses=JobDefinitionSerializer
     )
     def patch(self, request: Request, job_id: UUID) -> Response:
         """JSON merge patch; lists are replaced whole. Raises the version; executions that exist keep their snapshot."""
-        workspace = request.auth.workspace
+        workspace = calling_key(request).workspace
         with refusals_as_problems():
             job = selectors.job_definition(workspace=workspace, job_id=job_id)
             check_if_match(request, job.version)
@@ -118,7 +119,7 @@ class JobDefinitionRun(APIView):
         """One execution now."""
         body = RunSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        workspace = request.auth.workspace
+        workspace = calling_key(request).workspace
         with refusals_as_problems():
             execution = services.run_job_definition(
                 workspace=workspace,
@@ -138,7 +139,7 @@ class JobDefinitionPause(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Hold whatever has not begun; nothing is dropped."""
         with refusals_as_problems():
-            return _job_answer(services.pause_job_definition(workspace=request.auth.workspace, job_id=job_id))
+            return _job_answer(services.pause_job_definition(workspace=calling_key(request).workspace, job_id=job_id))
 
 
 class JobDefinitionResume(APIView):
@@ -148,7 +149,7 @@ class JobDefinitionResume(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Let go what the pause held: it fires now, unless its deadline has passed (EXPIRED)."""
         with refusals_as_problems():
-            return _job_answer(services.resume_job_definition(workspace=request.auth.workspace, job_id=job_id))
+            return _job_answer(services.resume_job_definition(workspace=calling_key(request).workspace, job_id=job_id))
 
 
 class ExecutionList(APIView):
@@ -175,7 +176,7 @@ class ExecutionList(APIView):
             page=True,
         )
         found = selectors.executions(
-            workspace=request.auth.workspace,
+            workspace=calling_key(request).workspace,
             states=query.many("state"),
             job_ids=query.many("job_definition"),
             schedule_ids=query.many("schedule"),
@@ -220,7 +221,7 @@ class ExecutionCancel(APIView):
     def post(self, request: Request, execution_id: UUID) -> Response:
         """`cancelled`, or 202 `cancel_requested` once a worker holds it: the final state tells."""
         execution = _execution(request, execution_id)
-        cancelled = services.cancel_executions(workspace=request.auth.workspace, ids=[execution_id])
+        cancelled = services.cancel_executions(workspace=calling_key(request).workspace, ids=[execution_id])
         if cancelled.ended:
             execution.refresh_from_db()
             refuse_ended(execution)
@@ -248,14 +249,14 @@ def _job_answer(job: JobDefinition, *, status: int = 200) -> Response:
 
 def _execution(request: Request, execution_id: UUID) -> Execution:
     with refusals_as_problems():
-        return selectors.execution(workspace=request.auth.workspace, execution_id=execution_id)
+        return selectors.execution(workspace=calling_key(request).workspace, execution_id=execution_id)
 
 
 def _attempt_logs(request: Request, execution_id: UUID) -> list[dict[str, Any]]:
     QueryParameters(request)
     _execution(request, execution_id)
     try:
-        return selectors.attempt_logs(workspace=request.auth.workspace, execution_id=execution_id)
+        return selectors.attempt_logs(workspace=calling_key(request).workspace, execution_id=execution_id)
     except PyMongoError as error:
         raise Problem(
             503,

@@ -6,6 +6,7 @@ Deliveries never wait for MongoDB. While it is away the buffer keeps the newest 
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from pymongo.collection import Collection
@@ -26,8 +27,12 @@ _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "key", "password"
 class AttemptLog:
     """`collection` None: no MongoDB is configured, and nothing is kept."""
 
-    def __init__(self, collection: Collection[dict[str, Any]] | None) -> None:
+    def __init__(
+        self, collection: Collection[dict[str, Any]] | None, *, prepare: Callable[[], None] = lambda: None
+    ) -> None:
+        """`prepare` makes the indexes; it runs on the log's thread until it succeeds once."""
         self._collection = collection
+        self._prepare: Callable[[], None] | None = prepare
         self._waiting: deque[dict[str, Any]] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="attempt-log", daemon=True)
@@ -63,8 +68,12 @@ class AttemptLog:
 
     def _write(self, batch: list[dict[str, Any]]) -> bool:
         """Insert a batch. False: MongoDB is away, and the batch is back in the buffer as far as it has room."""
-        assert self._collection is not None
+        if self._collection is None:
+            return True
         try:
+            if self._prepare is not None:
+                self._prepare()
+                self._prepare = None
             self._collection.insert_many(batch, ordered=False)
         except BulkWriteError:
             return True  # Doubles of what an earlier, half-acknowledged batch has written.

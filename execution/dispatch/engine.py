@@ -1,6 +1,6 @@
 """The engine: one event loop per worker process that turns claimed executions into sends and stored results.
 
-    submit(ids): reserve slots → claim → hold each until its due_at → gate → send → classify → results in batches
+    submit(ids): reserve slots → claim → hold until due_at → gate → send → classify → results in batches
 
 Called by the dispatch task, which returns as soon as the rows are claimed; a slow receiver then costs a socket and a
 slot, never a worker thread. What happens when the process dies: before the claim, the rows are QUEUED and found by the
@@ -45,7 +45,7 @@ GATE_LEAD_S = 0.05
 WAVE = 500
 
 
-class EngineStopping(Exception):
+class EngineStopping(Exception):  # noqa: N818 - a state of affairs, not a fault
     """The worker is on its way out: the message belongs to another."""
 
 
@@ -77,7 +77,7 @@ class Engine:
         self._sends: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    # --- for other threads ---------------------------------------------------------------------------------------------
+    # --- for other threads ------------------------------------------------------------------------
 
     def start(self) -> None:
         """Returns when the engine is ready. Raises what kept it from starting."""
@@ -104,7 +104,7 @@ class Engine:
     def _call(self, work: Coroutine[Any, Any, None]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    # --- the loop's own ------------------------------------------------------------------------------------------------
+    # --- the loop's own ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -163,7 +163,6 @@ class Engine:
                 claimed = await self._source.claim(part)
                 claims = claimed.claims
                 for claim in claims:
-                    assert claimed.clock is not None
                     heapq.heappush(self._due, (claim.due_at.timestamp(), next(self._order), claim, claimed.clock))
             finally:
                 self._slots.release(reserved - len(claims))

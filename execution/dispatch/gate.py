@@ -80,7 +80,12 @@ class Gate:
         """Resolve first, on a thread and at most for `RESOLVE_S`; then judge what was found."""
         url = str(claim.target["url"])
         hosts: list[str] = []
-        verdict = judge(url, lambda host: hosts.append(host) or [], allow=self._allow)
+
+        def note(host: str) -> list[str]:
+            hosts.append(host)
+            return []
+
+        verdict = judge(url, note, allow=self._allow)
         if not hosts:
             return verdict
         addresses = await self._resolve(hosts[0])

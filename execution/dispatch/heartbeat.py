@@ -55,7 +55,8 @@ class Heartbeat:
             await db.execute(
                 "INSERT INTO execution_worker"
                 " (id, name, started_at, heartbeat_at, in_flight, rate_per_s, stopping)"
-                " VALUES (%(id)s, %(name)s, clock_timestamp(), clock_timestamp(), %(in_flight)s, %(rate)s, %(stopping)s)"
+                " VALUES (%(id)s, %(name)s, clock_timestamp(), clock_timestamp(),"
+                " %(in_flight)s, %(rate)s, %(stopping)s)"
                 " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at,"
                 " in_flight = excluded.in_flight, rate_per_s = excluded.rate_per_s, stopping = excluded.stopping",
                 {

@@ -20,6 +20,8 @@ from execution.publish import DISPATCH_QUEUE
 
 log = logging.getLogger(__name__)
 
+NOT_LIBPQ = {"pool", "context", "prepare_threshold"}
+
 _lock = threading.Lock()
 _engine: Engine | None = None
 
@@ -44,16 +46,15 @@ def build_engine(*, name: str) -> Engine:
         name=name,
         max_in_flight=settings.CHRONOS_MAX_IN_FLIGHT,
         allow=parse_networks(settings.CHRONOS_EGRESS_ALLOW),
-        attempt_log=AttemptLog(mongo.execution_logs()),
+        attempt_log=AttemptLog(mongo.execution_logs(), prepare=mongo.ensure_indexes),
     )
 
 
 def conninfo() -> str:
     """Django's database as a libpq connection string, without the pool that only Django knows."""
-    params: dict[str, Any] = {k: v for k, v in connection.get_connection_params().items() if k != "pool"}
-    return make_conninfo(
-        **{k: v for k, v in params.items() if isinstance(v, str | int) and k not in {"context", "prepare_threshold"}}
-    )
+    params: dict[str, Any] = connection.get_connection_params()
+    plain = {name: value for name, value in params.items() if isinstance(value, str | int) and name not in NOT_LIBPQ}
+    return make_conninfo("", **plain)
 
 
 @worker_ready.connect

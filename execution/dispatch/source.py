@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -27,7 +28,7 @@ class Claimed:
     """Rows that are now this worker's, and the database's clock as it read when they were claimed."""
 
     claims: list[Claim]
-    clock: DatabaseClock | None
+    clock: DatabaseClock
 
 
 class Source(Protocol):
@@ -56,7 +57,8 @@ class ExecutionSource:
     async def claim(self, ids: Sequence[UUID]) -> Claimed:
         async with self._pool.connection() as db:
             rows = await transitions.claim_queued(db, ids=ids, worker_id=self._worker_id)
-        clock = DatabaseClock(max(row["read_at"] for row in rows)) if rows else None
+        # Of several readings the latest: an anchor may lag behind the true time, never run ahead of it.
+        clock = DatabaseClock(max((row["read_at"] for row in rows), default=datetime.fromtimestamp(0, UTC)))
         return Claimed([_claim(row) for row in rows], clock)
 
     async def gate(self, claims: Sequence[Claim]) -> set[UUID]:

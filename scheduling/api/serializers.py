@@ -75,6 +75,7 @@ class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
 class CreatedScheduleSerializer(ScheduleSerializer):
     bucket_id = serializers.IntegerField(help_text="The minute bucket that holds its execution.")
 
-    class Meta(ScheduleSerializer.Meta):
+    class Meta:
+        model = Schedule
         fields = (*ScheduleSerializer.Meta.fields, "bucket_id")
         read_only_fields = fields

@@ -16,6 +16,7 @@ from chronos_site.api.idempotency import idempotent
 from chronos_site.api.problems import FieldProblem, Problem, validation_problem
 from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.infra import trace
+from chronos_site.tenancy.authentication import calling_key
 from chronos_site.tenancy.models import Workspace
 from execution.api.refusals import refusals_as_problems
 from execution.api.views import JobDefinitionDetail, cancel_answer, refuse_ended
@@ -58,7 +59,7 @@ class JobDefinitionWithSchedules(JobDefinitionDetail):
         query = QueryParameters(request, flags=("cascade",))
         with schedule_refusals():
             services.delete_job_definition(
-                workspace=request.auth.workspace, job_id=job_id, cascade=query.flag("cascade")
+                workspace=calling_key(request).workspace, job_id=job_id, cascade=query.flag("cascade")
             )
         return Response(status=204)
 
@@ -79,7 +80,7 @@ class ScheduleList(APIView):
         """Newest first."""
         query = QueryParameters(request, many={"state": Schedule.State, "job_definition": UUID, "tag": str}, page=True)
         found = selectors.schedules(
-            workspace=request.auth.workspace,
+            workspace=calling_key(request).workspace,
             states=query.many("state"),
             job_ids=query.many("job_definition"),
             tags=query.many("tag"),
@@ -135,7 +136,7 @@ class ScheduleDetail(APIView):
     def get(self, request: Request, schedule_id: UUID) -> Response:
         QueryParameters(request)
         with schedule_refusals():
-            schedule = selectors.schedule(workspace=request.auth.workspace, schedule_id=schedule_id)
+            schedule = selectors.schedule(workspace=calling_key(request).workspace, schedule_id=schedule_id)
         return _answer(ScheduleSerializer(schedule).data, schedule)
 
     @extend_schema(operation_id="move_schedule", request=MoveSerializer, responses=CreatedScheduleSerializer)
@@ -145,7 +146,7 @@ class ScheduleDetail(APIView):
         body.is_valid(raise_exception=True)
         with schedule_refusals():
             schedule, moved = services.move_schedule(
-                workspace=request.auth.workspace,
+                workspace=calling_key(request).workspace,
                 schedule_id=schedule_id,
                 run_at=body.validated_data["run_at"],
                 expected_version=expected_version(request),
@@ -159,7 +160,7 @@ class ScheduleCancel(APIView):
     @extend_schema(operation_id="cancel_schedule", request=None, responses={200: dict, 202: dict})
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """`cancelled`, or 202 `cancel_requested` once a worker holds its execution. Safe to repeat."""
-        workspace = request.auth.workspace
+        workspace = calling_key(request).workspace
         with schedule_refusals():
             schedule, cancelled = services.cancel_schedule(workspace=workspace, schedule_id=schedule_id)
         if cancelled.ended:
@@ -193,7 +194,7 @@ def schedule_refusals(pointer: Pointer = _alone) -> Iterator[None]:
 
 
 def _create(request: Request, items: Sequence[dict[str, Any]], *, pointer: Pointer) -> list[tuple[Schedule, Execution]]:
-    workspace = request.auth.workspace
+    workspace = calling_key(request).workspace
     jobs = _find_jobs(workspace, [item["job_definition"] for item in items if "job_definition" in item])
     problems = [
         FieldProblem(

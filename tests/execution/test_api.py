@@ -5,14 +5,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.http import HttpResponse
 
 from chronos_site.infra import mongo
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
 from execution import quotas
 from execution.models import Execution, JobDefinition
-from tests.clients import ApiClient
+from tests.clients import ApiClient, ApiResponse
 from tests.making import make_executions, make_job
 
 URL = "https://hooks.example.com/in"
@@ -21,7 +20,7 @@ JOB: dict[str, Any] = {"name": "send-invoice", "target": {"url": URL}}
 pytestmark = pytest.mark.django_db
 
 
-def pointers(response: HttpResponse) -> dict[str, str]:
+def pointers(response: ApiResponse) -> dict[str, str]:
     return {error["pointer"]: error["code"] for error in response.json()["errors"]}
 
 

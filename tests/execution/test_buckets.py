@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db import connection, transaction
@@ -172,7 +173,7 @@ def test_batches_that_share_buckets_in_opposite_order_do_not_deadlock() -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [in_thread(lambda seed=seed: add(seed)) for seed in range(4)] + [in_thread(close)]
+    threads = [in_thread(partial(add, seed)) for seed in range(4)] + [in_thread(close)]
     for thread in threads:
         thread.join()
     assert failures == []

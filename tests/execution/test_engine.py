@@ -32,9 +32,7 @@ def queue(rows: list[Execution]) -> list[UUID]:
 
 def wait_for_state(rows: list[Execution], state: str, timeout_s: float = 10) -> None:
     ids = [row.id for row in rows]
-    wait_until(
-        lambda: set(states_of(ids).values()) == {state}, timeout_s=timeout_s, told=lambda: str(states_of(ids))
-    )
+    wait_until(lambda: set(states_of(ids).values()) == {state}, timeout_s=timeout_s, told=lambda: str(states_of(ids)))
 
 
 def test_a_delivery_carries_its_headers_and_its_payload_and_ends_succeeded(

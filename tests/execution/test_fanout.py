@@ -33,9 +33,9 @@ def eager_workers(server: redis.Redis) -> Iterator[list[str]]:
 
     def take() -> None:
         while not done.is_set():
-            raw = server.blpop(["job-dispatch"], timeout=0.1)  # type: ignore[arg-type]
+            raw = server.blpop(["job-dispatch"], timeout=0.1)
             if raw:
-                taken.append(str(raw[1]))  # type: ignore[index]
+                taken.append(str(raw[1]))
 
     thread = threading.Thread(target=take)
     thread.start()
@@ -154,9 +154,7 @@ def test_rows_past_their_deadline_expire_and_are_not_published(workspace: Worksp
     assert queued_ids(redis_server) == [good[0].id]
 
 
-def test_rows_of_a_paused_job_park_and_a_resume_puts_them_back(
-    workspace: Workspace, redis_server: redis.Redis
-) -> None:
+def test_rows_of_a_paused_job_park_and_a_resume_puts_them_back(workspace: Workspace, redis_server: redis.Redis) -> None:
     job = make_job(workspace, URL)
     held = make_executions(workspace, URL, 5, job=job, due_at=database_now() + timedelta(seconds=1))
     free = make_executions(workspace, URL, 5, due_at=database_now() + timedelta(seconds=1))

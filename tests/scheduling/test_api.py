@@ -4,14 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 from django.utils import timezone
 
 from chronos_site.tenancy.models import Workspace
 from execution.domain.buckets import bucket_of
 from execution.models import Bucket, Execution, JobDefinition
 from scheduling.models import Schedule
-from tests.clients import ApiClient
+from tests.clients import ApiClient, ApiResponse
 from tests.making import make_job
 
 URL = "https://hooks.example.com/in"
@@ -29,7 +28,7 @@ def at(**later: float) -> str:
     return (timezone.now() + timedelta(**later)).isoformat().replace("+00:00", "Z")
 
 
-def pointers(response: HttpResponse) -> dict[str, str]:
+def pointers(response: ApiResponse) -> dict[str, str]:
     return {error["pointer"]: error["code"] for error in response.json()["errors"]}
 
 
@@ -92,8 +91,11 @@ def test_a_run_at_in_the_past_within_the_grace_fires_now_and_an_older_one_is_ref
         ({"delay_s": 1}, "/job_definition", "one_of"),
         ({"job_definition": "nobody", "delay_s": 1}, "/job_definition", "not_found"),
         ({"target": {"url": "http://127.0.0.1.nip.io\\x"}, "delay_s": 1}, "/target/url", "target_refused"),
-        ({"target": {"url": URL}, "delay_s": 1, "delivery": {"headers": {"TE": "x"}}}, "/delivery/headers/TE",
-         "forbidden_header"),
+        (
+            {"target": {"url": URL}, "delay_s": 1, "delivery": {"headers": {"TE": "x"}}},
+            "/delivery/headers/TE",
+            "forbidden_header",
+        ),
     ],
 )
 def test_a_wrong_schedule_is_422_with_its_pointer_and_stores_nothing(
@@ -106,9 +108,7 @@ def test_a_wrong_schedule_is_422_with_its_pointer_and_stores_nothing(
     assert not Execution.objects.exists()
 
 
-def test_another_workspaces_job_definition_is_not_found(
-    api: ApiClient, other_workspace: Workspace
-) -> None:
+def test_another_workspaces_job_definition_is_not_found(api: ApiClient, other_workspace: Workspace) -> None:
     foreign = make_job(other_workspace, URL, name="theirs")
     for named in (str(foreign.id), "theirs"):
         response = api.post("/v1/schedules", {"job_definition": named, "delay_s": 1})

@@ -89,10 +89,15 @@ def test_a_request_that_one_limit_refuses_uses_up_neither(
     assert len(before) == 2
 
 
-def test_what_the_limits_keep_in_redis_goes_by_itself(api: ApiClient, redis_server: redis.Redis, settings: Any) -> None:
+def test_what_the_limits_keep_in_redis_goes_by_itself(
+    workspace: Workspace, api: ApiClient, redis_server: redis.Redis, settings: Any
+) -> None:
     settings.CHRONOS_RATE_LIMIT_PER_KEY = 1
+    workspace.rate_limit_per_s = 1
+    workspace.save()
     statuses(api, 2)
     lives = [redis_server.pttl(key) for key in redis_server.scan_iter("chronos:rl:*")]
+    assert len(lives) == 2
     assert all(0 < life <= 2100 for life in lives)
 
 
