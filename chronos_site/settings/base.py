@@ -103,7 +103,10 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["chronos_site.tenancy.authentication.ApiKeyAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["chronos_site.tenancy.permissions.HasScope"],
     "DEFAULT_THROTTLE_CLASSES": ["chronos_site.tenancy.throttling.ApiRateThrottle"],
-    "DEFAULT_PARSER_CLASSES": ["chronos_site.api.parsers.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": [
+        "chronos_site.api.parsers.StrictJSONParser",
+        "chronos_site.api.parsers.MergePatchParser",
+    ],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "chronos_site.api.schema.ProblemAutoSchema",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "chronos_site.api.negotiation.JsonAlways",

@@ -6,4 +6,5 @@ The processes that they start run with `chronos_site.settings.base` and a full e
 INSTALLED_APPS = ["chronos_site.stack"]
 DATABASES: dict[str, object] = {}
 USE_TZ = True
+TIME_ZONE = "UTC"
 LOGGING_CONFIG = None

@@ -97,6 +97,12 @@ def test_an_edit_merges_raises_the_version_and_leaves_snapshots_alone(api: ApiCl
     assert api.patch(path, {"tags": ["c"]}).json()["version"] == 2
 
 
+def test_an_edit_may_name_itself_a_merge_patch(api: ApiClient) -> None:
+    path = f"/v1/job-definitions/{api.post('/v1/job-definitions', JOB).json()['id']}"
+    changed = api.patch(path, {"timeout_s": 7}, content_type="application/merge-patch+json")
+    assert (changed.status_code, changed.json()["timeout_s"]) == (200, 7)
+
+
 def test_an_edit_of_another_version_is_412(api: ApiClient) -> None:
     job = api.post("/v1/job-definitions", JOB).json()
     path = f"/v1/job-definitions/{job['id']}"

@@ -35,13 +35,11 @@ class Command(BaseCommand):
         where = home or Path(env.optional("CHRONOS_HOME") or ROOT / ".chronos")
         console = Console(sys.stdout, verbose=verbose)
         stopping = threading.Event()
-        stack = Stack(
-            home=where,
-            environment=env.everything(),
-            console=console,
-            port=env.integer("PORT", 0, low=0, high=65_535) or None,
-            stopping=stopping,
-        )
+        port = env.integer("PORT", 0, low=0, high=65_535) or None
+        try:
+            stack = Stack(home=where, environment=env.everything(), console=console, port=port, stopping=stopping)
+        except OSError as error:
+            raise CommandError(f"{where} cannot be the stack's folder: {error}") from error
         stop_on_signals(stopping, at_once=stack.supervisor.kill)
         try:
             started = stack.start()
@@ -51,7 +49,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"Chronos is running already in {stack.home} ({error}). Stop that one, or give --home another folder."
             ) from error
-        except StartError as error:
+        except (StartError, OSError) as error:
             if stack.api_key is not None:
                 console.write(_key_line(stack.api_key))
             if not stopping.is_set():
