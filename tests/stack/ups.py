@@ -78,7 +78,7 @@ class Up:
 def alive(processes: list[psutil.Process]) -> list[str]:
     """Those that still run, in words."""
     return [
-        str(process)
+        f"{process.pid} {process.cmdline()}"
         for process in processes
         if process.is_running() and process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     ]
