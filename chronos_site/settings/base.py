@@ -33,7 +33,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
     "chronos_site.observability.middleware.RequestIdMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -90,8 +90,8 @@ USE_I18N = False
 STATIC_URL = "/static/"
 # Without it static files are served from where the apps keep them; images run collectstatic.
 STATIC_ROOT = env.optional("STATIC_ROOT")
-WHITENOISE_USE_FINDERS = True
-WHITENOISE_AUTOREFRESH = False
+SERVESTATIC_USE_FINDERS = True
+SERVESTATIC_AUTOREFRESH = False
 
 SILENCED_SYSTEM_CHECKS: list[str] = []
 

@@ -112,7 +112,8 @@ class Child:
             record = {
                 "pid": self.pid,
                 "started": process.create_time(),
-                "command": process.cmdline(),
+                # As given: the system's own view can be empty for a moment after the start.
+                "command": list(self.spec.argv),
                 "stop_signal": int(self.spec.stop_signal),
                 "rank": self.spec.rank,
             }
@@ -179,7 +180,8 @@ def _verified(path: Path) -> tuple[psutil.Process, dict[str, Any]] | None:
         process = psutil.Process(record["pid"])
         same = (
             abs(process.create_time() - record["started"]) < _SAME_START_S
-            and process.cmdline() == record["command"]
+            # Without the program's own name, which a launcher may replace.
+            and process.cmdline()[1:] == record["command"][1:]
             and process.status() != psutil.STATUS_ZOMBIE
         )
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
