@@ -27,12 +27,17 @@ STALE_TICK_S = 5.0
 EXPIRES_S = 30
 CLOCK_JUMP_S = 2.0
 
-# Which loop a task belongs to: by its queue. Tasks of other queues are sent by whoever leads the scheduler.
-LOOP_OF_QUEUE = {"scheduler": "scheduler"}
+# Which loop a task belongs to. Tasks that are not named here are sent by whoever leads the scheduler.
+SCHEDULER = "scheduler"
+LOOP_OF_TASK = {"execution.tasks.retry_tick": "retry", "execution.tasks.monitor_tick": "monitor"}
+# The retry loop and the monitor may be without a leader for longer: what they find waits in the table.
+TTL_FACTOR = {SCHEDULER: 1, "retry": 3, "monitor": 3}
 
 HOUSE_TASKS = (
     # name, task, queue, every, period
     ("chronos: scheduler tick", "scheduling.tasks.tick", "scheduler", 1, IntervalSchedule.SECONDS),
+    ("chronos: retry tick", "execution.tasks.retry_tick", "scheduler", 1, IntervalSchedule.SECONDS),
+    ("chronos: monitor tick", "execution.tasks.monitor_tick", "scheduler", 10, IntervalSchedule.SECONDS),
     ("chronos: maintenance", "scheduling.tasks.maintain", "maintenance", 10, IntervalSchedule.MINUTES),
 )
 
@@ -59,10 +64,10 @@ class LeaderEntry(ModelEntry):
     """An entry that is due only while this process leads its loop."""
 
     leads: Any = None
-    """Set by the scheduler: queue → bool."""
+    """Set by the scheduler: task → bool."""
 
     def is_due(self) -> schedules.schedstate:
-        if self.leads is not None and not self.leads(self.options.get("queue")):
+        if self.leads is not None and not self.leads(self.task):
             return schedules.schedstate(False, 1.0)
         if self.last_run_at > timezone.now():
             # Written by a clock that ran ahead: waiting for it could mean hours of silence.
@@ -95,8 +100,8 @@ class LeaderScheduler(DatabaseScheduler):
         seed_periodic_tasks()
 
     def _compete(self) -> None:
-        ttl = settings.CHRONOS_LEADER_TTL_S
-        for name in sorted(set(LOOP_OF_QUEUE.values())):
+        for name, factor in TTL_FACTOR.items():
+            ttl = settings.CHRONOS_LEADER_TTL_S * factor
             leadership = Leadership(
                 lock=Lock(name=name, ttl_s=ttl, renew_s=ttl / 3),
                 client=redis.client(),
@@ -109,8 +114,8 @@ class LeaderScheduler(DatabaseScheduler):
             leadership.start()
         log.info("beat_started", extra={"action": "leader", "host": socket.gethostname()})
 
-    def _leads(self, queue: str | None) -> bool:
-        held = self._leaderships.get(LOOP_OF_QUEUE.get(queue or "", "scheduler"))
+    def _leads(self, task: str) -> bool:
+        held = self._leaderships.get(LOOP_OF_TASK.get(task, SCHEDULER))
         return held is not None and held.leading
 
     def _held_beside(self, name: str) -> int:

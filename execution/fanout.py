@@ -50,7 +50,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     done = FanOut()
     ends = time.monotonic() + budget_s
     while time.monotonic() < ends:
-        room = _room_in_backlog()
+        room = room_in_backlog()
         if room <= 0:
             time.sleep(POLL_S)
             continue
@@ -134,8 +134,11 @@ def park_pending(*, ids: list[UUID]) -> int:
         return int(cursor.rowcount)
 
 
-def _room_in_backlog() -> int:
-    """Messages that may still be published now. Redis away counts as room: the publish will say so and give back."""
+def room_in_backlog() -> int:
+    """Dispatch messages that may still be published now; shared by all who publish.
+
+    Redis away counts as room: the publish will say so and give back.
+    """
     try:
         waiting = publish.dispatch_backlog()
     except RedisError:

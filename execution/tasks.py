@@ -8,6 +8,7 @@ from celery.exceptions import Reject
 from execution import fanout
 from execution.dispatch import runtime
 from execution.dispatch.engine import EngineStopping
+from execution.loops import monitor, retry
 
 
 @shared_task(name="execution.tasks.fan_out")
@@ -22,3 +23,13 @@ def dispatch(ids: list[str]) -> None:
         runtime.engine().submit([UUID(i) for i in ids])
     except EngineStopping as stopping:
         raise Reject(str(stopping), requeue=True) from stopping
+
+
+@shared_task(name="execution.tasks.retry_tick")
+def retry_tick() -> None:
+    retry.queue_due_retries()
+
+
+@shared_task(name="execution.tasks.monitor_tick")
+def monitor_tick() -> None:
+    monitor.mend()

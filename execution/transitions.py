@@ -32,6 +32,16 @@ class HeldClaim:
     paused: bool
 
 
+@dataclass(slots=True)
+class LostClaim:
+    """A claim that was taken from a worker, and where its row went."""
+
+    id: UUID
+    state: str
+    begun: bool
+    """Whether its send may have begun."""
+
+
 def _changed(sql: str, params: dict[str, Any]) -> list[UUID]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
@@ -88,6 +98,41 @@ async def claim_queued(db: AsyncConnection[Any], *, ids: Sequence[UUID], worker_
     async with db.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement("execution", "claim"), {"ids": list(ids), "worker_id": worker_id})
         return await cursor.fetchall()
+
+
+# --- RETRYING and what the monitor finds -----------------------------------------------------------------------------
+
+
+def queue_retrying(*, horizon_s: float, most: int) -> list[UUID]:
+    """RETRYING → QUEUED for what is due, longest due first. The caller commits before it publishes."""
+    return _changed(
+        statement("execution", "queue_retrying"), {"horizon_s": horizon_s, "most": most, "lease": QUEUED_LEASE_S}
+    )
+
+
+def unqueue_retrying(*, ids: Sequence[UUID]) -> list[UUID]:
+    """QUEUED → RETRYING: the publish failed, so the row is again what it was."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'RETRYING', lease_until = NULL"
+        " WHERE id = ANY(%(ids)s) AND state = 'QUEUED' RETURNING id",
+        {"ids": list(ids)},
+    )
+
+
+def extend_queued(*, most: int) -> list[UUID]:
+    """No edge: QUEUED rows whose message seems lost get a lease twice as long; the caller publishes them again."""
+    return _changed(statement("execution", "extend_queued"), {"most": most, "lease": QUEUED_LEASE_S})
+
+
+def recover_lost_claims(*, most: int, unknown_cap: int) -> list[LostClaim]:
+    """RUNNING → RETRYING | CANCELLED | FAILED (+ dead letter) for claims whose lease or worker has gone.
+
+    A send that may have begun is an unknown outcome, and is tried again up to `unknown_cap` times whatever the policy
+    says; one that had not begun costs nothing.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(statement("execution", "recover_lost_claims"), {"most": most, "cap": unknown_cap})
+        return [LostClaim(*row) for row in cursor.fetchall()]
 
 
 # --- RUNNING, guarded by the claim ---------------------------------------------------------------
@@ -161,7 +206,7 @@ async def cancel_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -
 
 
 async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result]) -> list[UUID]:
-    """RUNNING → SUCCEEDED | FAILED, a batch of results in one statement."""
+    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter), a batch of results in one statement."""
     finished: list[datetime] = [result.finished_at for result in results]
     cursor = await db.execute(
         statement("execution", "write_results"),
@@ -175,6 +220,8 @@ async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result])
             "error_texts": [result.error_text for result in results],
             "durations": [result.duration_ms for result in results],
             "finished": finished,
+            "retry_ins": [result.retry_in_s for result in results],
+            "dead_reasons": [result.dead_reason for result in results],
         },
     )
     return [row[0] for row in await cursor.fetchall()]

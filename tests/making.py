@@ -36,7 +36,7 @@ def make_executions(
         "target": {"url": url, "method": "POST", "headers": {}},
         "payload": {"n": 1},
         "timeout_s": 5.0,
-        "retry": {},
+        "retry": {"max_attempts": 1},
         "job_definition_id": job.id if job else None,
         **fields,
     }

@@ -34,7 +34,8 @@ from execution.dispatch.http import Answer, HttpSender
 from execution.dispatch.results import ResultWriter
 from execution.dispatch.slots import Slots
 from execution.dispatch.source import ExecutionSource
-from execution.domain.classify import Kind, classify
+from execution.domain.classify import classify
+from execution.domain.decide import decide
 from execution.domain.outcome import Claim, Result
 from execution.domain.states import State
 
@@ -269,17 +270,21 @@ def _result(claim: Claim, verdict: Verdict, answer: Answer, began_at: datetime) 
     outcome = classify(
         status=answer.status, error=answer.error, headers=answer.headers, now=finished_at, policy=claim.retry
     )
-    succeeded = outcome.kind == Kind.SUCCESS
+    elapsed_s = (finished_at - (claim.started_at or began_at)).total_seconds()
+    decision = decide(outcome, policy=claim.retry, attempt=claim.attempt, elapsed_s=elapsed_s)
+    succeeded = decision.state == State.SUCCEEDED
     code = answer.error or f"http_{answer.status}"
     return Result(
         claim=claim,
-        state=State.SUCCEEDED if succeeded else State.FAILED,
+        state=decision.state,
         reason="" if succeeded else code,
         status=answer.status,
         error=None if succeeded else code,
         error_text="" if succeeded else clean_text(answer.error_text or outcome.reason),
         duration_ms=answer.duration_ms,
         finished_at=finished_at,
+        retry_in_s=decision.retry_in_s,
+        dead_reason=decision.dead_reason,
         response_headers=answer.headers,
         response_excerpt=answer.excerpt,
         began_at=began_at,

@@ -102,6 +102,8 @@ def _outcome(result: Result) -> dict[str, Any]:
         "error_text": result.error_text,
         "duration_ms": result.duration_ms,
         "finished_at": result.finished_at.isoformat(),
+        "retry_in_s": result.retry_in_s,
+        "dead_reason": result.dead_reason,
     }
 
 
@@ -115,4 +117,6 @@ def _known(claim: Claim, outcome: dict[str, Any]) -> Result:
         error_text=outcome["error_text"],
         duration_ms=outcome["duration_ms"],
         finished_at=datetime.fromisoformat(outcome["finished_at"]),
+        retry_in_s=outcome["retry_in_s"],
+        dead_reason=outcome["dead_reason"],
     )

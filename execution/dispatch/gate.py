@@ -116,6 +116,7 @@ def refused(claim: Claim, verdict: Verdict) -> Result:
         reason="target_refused",
         status=None,
         error="target_refused",
+        dead_reason="target_refused",
         error_text=verdict.reason,
         duration_ms=0.0,
         finished_at=datetime.now(UTC),

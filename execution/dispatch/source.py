@@ -106,6 +106,7 @@ def _internal_failure(result: Result) -> Result:
         status=None,
         error="internal",
         error_text="The result of this attempt could not be stored.",
+        dead_reason="internal",
         duration_ms=0.0,
         finished_at=result.finished_at,
     )
@@ -116,6 +117,7 @@ def _claim(row: dict[str, Any]) -> Claim:
         id=row["id"],
         claim_seq=row["claim_seq"],
         attempt=row["attempt"] + 1,
+        started_at=row["started_at"],
         workspace_id=row["workspace_id"],
         job_definition_id=row["job_definition_id"],
         schedule_id=row["schedule_id"],

@@ -16,6 +16,8 @@ class Claim:
     claim_seq: int
     attempt: int
     """The number of the attempt that this claim may begin, from 1."""
+    started_at: datetime | None
+    """When the first send of the execution began; None before it."""
     workspace_id: UUID
     job_definition_id: UUID | None
     schedule_id: UUID | None
@@ -43,6 +45,10 @@ class Result:
     error_text: str
     duration_ms: float
     finished_at: datetime
+    retry_in_s: float | None = None
+    """Seconds until the next attempt; set with RETRYING only."""
+    dead_reason: str = ""
+    """Why it failed for good; set with FAILED only."""
     response_headers: dict[str, str] = field(default_factory=dict)
     response_excerpt: str = ""
     """At most 4 KiB of the answer's body."""

@@ -1,8 +1,10 @@
-"""The states of an execution and the edges between them, as data. `execution.transitions` is the only writer.
+"""The states of an execution and the edges between them, as data.
+
+`execution.transitions` is the only writer.
 
 PENDING → QUEUED → RUNNING → SUCCEEDED
                       ├→ RETRYING → QUEUED …
-                      └→ FAILED
+                      └→ FAILED (+ dead letter)
 """
 
 from enum import StrEnum
@@ -33,10 +35,10 @@ TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.SKIP
 
 EDGES: dict[State, frozenset[State]] = {
     State.PENDING: frozenset({State.QUEUED, State.CANCELLED, State.SKIPPED, State.EXPIRED}),
-    State.QUEUED: frozenset({State.RUNNING, State.PENDING, State.RETRYING, State.CANCELLED}),
+    # A late 2xx of the row's current claim is taken in QUEUED and RETRYING too.
+    State.QUEUED: frozenset({State.RUNNING, State.PENDING, State.RETRYING, State.CANCELLED, State.SUCCEEDED}),
     State.RUNNING: frozenset({State.SUCCEEDED, State.FAILED, State.RETRYING, State.QUEUED, State.CANCELLED}),
-    # A late 2xx of the row's current claim is taken in RETRYING and QUEUED too.
-    State.RETRYING: frozenset({State.QUEUED, State.CANCELLED}),
+    State.RETRYING: frozenset({State.QUEUED, State.CANCELLED, State.SUCCEEDED}),
     **{end: frozenset() for end in TERMINAL},
 }
 

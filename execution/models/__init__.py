@@ -1,6 +1,8 @@
 from .bucket import Bucket
+from .dead_letter import DeadLetter
 from .execution import Execution
 from .job_definition import JobDefinition, JobKind
+from .loop import Loop
 from .worker import Worker
 
-__all__ = ["Bucket", "Execution", "JobDefinition", "JobKind", "Worker"]
+__all__ = ["Bucket", "DeadLetter", "Execution", "JobDefinition", "JobKind", "Loop", "Worker"]

@@ -52,6 +52,9 @@ class Execution(models.Model):
 
     # The claim: who holds the row, and until when.
     claim_seq = models.PositiveIntegerField(default=0)
+    begun_seq = models.PositiveIntegerField(default=0, help_text="The claim under which the last send began.")
+    requeues = models.PositiveSmallIntegerField(default=0, help_text="Times that its message was published again.")
+    unknown_outcomes = models.PositiveSmallIntegerField(default=0, help_text="Sends whose outcome was lost.")
     worker_id = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
 
@@ -88,7 +91,9 @@ class Execution(models.Model):
                 condition=models.Q(state=State.PENDING, bucket_id__isnull=True),
                 name="execution_parked",
             ),
-            # Reader: the monitor (claims and queued rows whose lease ran out).
+            # Reader: execution.loops.retry.
+            models.Index(fields=["due_at"], condition=models.Q(state=State.RETRYING), name="execution_retrying"),
+            # Reader: execution.loops.monitor (claims and queued rows whose lease ran out).
             models.Index(
                 fields=["lease_until"],
                 condition=models.Q(state__in=[State.QUEUED, State.RUNNING]),

@@ -13,5 +13,5 @@ SET state = 'RUNNING',
     lease_until = greatest(e.due_at, clock_timestamp()) + (e.timeout_s + 30) * interval '1 second'
 FROM wanted
 WHERE e.id = wanted.id
-RETURNING e.id, e.claim_seq, e.attempt, e.workspace_id, e.job_definition_id, e.schedule_id, e.scheduled_for, e.due_at,
+RETURNING e.id, e.claim_seq, e.attempt, e.started_at, e.workspace_id, e.job_definition_id, e.schedule_id, e.scheduled_for, e.due_at,
           e.lease_until, e.kind, e.target, e.payload, e.timeout_s, e.retry, e.traceparent, clock_timestamp() AS read_at;

@@ -1,19 +1,34 @@
--- RUNNING → SUCCEEDED | FAILED for a batch of results, guarded by the claim, rows locked in id order.
+-- RUNNING → SUCCEEDED | RETRYING | FAILED for a batch of results, guarded by the claim, rows locked in id order.
+-- A late success is taken from RETRYING and QUEUED too, as long as nobody has claimed the row since.
+-- Whatever fails for good gets its dead letter in the same statement.
 WITH result AS (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(claim_seqs)s::int[], %(states)s::text[], %(reasons)s::text[], %(statuses)s::int[],
-        %(errors)s::text[], %(error_texts)s::text[], %(durations)s::float8[], %(finished)s::timestamptz[]
-    ) AS r(id, claim_seq, state, reason, status, error, error_text, duration_ms, finished_at)
+        %(errors)s::text[], %(error_texts)s::text[], %(durations)s::float8[], %(finished)s::timestamptz[],
+        %(retry_ins)s::float8[], %(dead_reasons)s::text[]
+    ) AS r(id, claim_seq, state, reason, status, error, error_text, duration_ms, finished_at, retry_in_s, dead_reason)
 ), held AS (
     SELECT e.id FROM result
-    JOIN execution_execution e ON e.id = result.id AND e.claim_seq = result.claim_seq AND e.state = 'RUNNING'
+    JOIN execution_execution e ON e.id = result.id AND e.claim_seq = result.claim_seq
+     AND (e.state = 'RUNNING' OR (result.state = 'SUCCEEDED' AND e.state IN ('QUEUED', 'RETRYING')))
     ORDER BY e.id
     FOR UPDATE OF e
+), changed AS (
+    UPDATE execution_execution e
+    SET state = result.state, state_reason = result.reason, last_status = result.status, last_error = result.error,
+        last_error_text = result.error_text, last_duration_ms = result.duration_ms,
+        finished_at = CASE WHEN result.state = 'RETRYING' THEN NULL ELSE result.finished_at END,
+        due_at = CASE WHEN result.state = 'RETRYING'
+                      THEN clock_timestamp() + result.retry_in_s * interval '1 second' ELSE e.due_at END,
+        bucket_id = NULL, lease_until = NULL, worker_id = NULL, requeues = 0
+    FROM result JOIN held ON held.id = result.id
+    WHERE e.id = result.id
+    RETURNING e.id, e.state, e.workspace_id, e.job_definition_id, e.attempt, e.last_status, e.last_error,
+              result.dead_reason
+), dead AS (
+    INSERT INTO execution_deadletter
+        (execution_id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
+    SELECT id, workspace_id, job_definition_id, dead_reason, last_status, last_error, attempt, clock_timestamp()
+    FROM changed WHERE state = 'FAILED'
 )
-UPDATE execution_execution e
-SET state = result.state, state_reason = result.reason, last_status = result.status, last_error = result.error,
-    last_error_text = result.error_text, last_duration_ms = result.duration_ms, finished_at = result.finished_at,
-    lease_until = NULL
-FROM result JOIN held ON held.id = result.id
-WHERE e.id = result.id
-RETURNING e.id;
+SELECT id FROM changed;

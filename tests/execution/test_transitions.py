@@ -52,6 +52,8 @@ def result(claim: Claim, state: State) -> Result:
         error_text="",
         duration_ms=1.0,
         finished_at=timezone.now(),
+        retry_in_s=5.0 if state == State.RETRYING else None,
+        dead_reason="terminal_answer" if state == State.FAILED else "",
     )
 
 
@@ -68,6 +70,17 @@ FUNCTIONS: dict[str, tuple[set[State], State, Move]] = {
         lambda i: transitions.cancel_waiting(ids=[i], reason="cancelled"),
     ),
     "unqueue": ({State.QUEUED}, State.PENDING, lambda i: transitions.unqueue(ids=[i])),
+    "queue_retrying": (
+        {State.RETRYING},
+        State.QUEUED,
+        lambda i: transitions.queue_retrying(horizon_s=0, most=10),
+    ),
+    "unqueue_retrying": ({State.QUEUED}, State.RETRYING, lambda i: transitions.unqueue_retrying(ids=[i])),
+    "recover_lost_claims": (
+        {State.RUNNING},
+        State.RETRYING,
+        lambda i: [lost.id for lost in transitions.recover_lost_claims(most=10, unknown_cap=3)],
+    ),
     "claim_queued": ({State.QUEUED}, State.RUNNING, on_engine(claim_it)),
     "release_running": (
         {State.RUNNING},
@@ -80,9 +93,14 @@ FUNCTIONS: dict[str, tuple[set[State], State, Move]] = {
         on_engine(lambda db, claim: transitions.cancel_running(db, claims=[claim])),
     ),
     "finish_running (well)": (
-        {State.RUNNING},
+        {State.RUNNING, State.QUEUED, State.RETRYING},
         State.SUCCEEDED,
         on_engine(lambda db, claim: transitions.finish_running(db, results=[result(claim, State.SUCCEEDED)])),
+    ),
+    "finish_running (to retry)": (
+        {State.RUNNING},
+        State.RETRYING,
+        on_engine(lambda db, claim: transitions.finish_running(db, results=[result(claim, State.RETRYING)])),
     ),
     "finish_running (badly)": (
         {State.RUNNING},
@@ -105,6 +123,7 @@ def test_a_function_follows_its_edge_from_its_states_only(name: str, workspace: 
     sources, target, move = FUNCTIONS[name]
     for state in State:
         [row] = make_executions(workspace, "http://127.0.0.1:9/")
+        Execution.objects.exclude(id=row.id).delete()
         Execution.objects.filter(id=row.id).update(
             state=state, claim_seq=3, start_deadline=timezone.now() - timedelta(seconds=1), lease_until=timezone.now()
         )
@@ -149,4 +168,10 @@ def test_no_file_but_the_transitions_writes_a_state_of_an_execution() -> None:
             continue
         if "UPDATE execution_execution" in text and "SET state" in text:
             writers.add(path.relative_to(root).as_posix())
-    assert writers == {"execution/transitions.py", "execution/sql/claim.sql", "execution/sql/write_results.sql"}
+    assert writers == {
+        "execution/transitions.py",
+        "execution/sql/claim.sql",
+        "execution/sql/write_results.sql",
+        "execution/sql/queue_retrying.sql",
+        "execution/sql/recover_lost_claims.sql",
+    }

@@ -6,15 +6,22 @@ from pathlib import Path
 import pytest
 
 from chronos_site.stack.accounts import make_temporary_home, remove_home
+from chronos_site.stack.homes import HomeLock, stop_leftovers
 from chronos_site.stack.processes import stop_recorded
 from tests.stack.ups import UP, Up
+
+PREFIX = "chronos-stack-test-"
 
 
 @pytest.fixture(scope="module")
 def stack_folder() -> Iterator[Path]:
     """A folder that PostgreSQL's account can reach, whoever runs the tests; what still runs in it is stopped."""
-    folder = make_temporary_home("chronos-stack-test-")
+    folder = make_temporary_home(PREFIX)
+    lock = HomeLock(folder)
+    stop_leftovers(folder, PREFIX)
+    (folder / "run").mkdir()
     yield folder
+    lock.release()
     for home in folder.iterdir():
         if (home / "run").is_dir():
             stop_recorded(home / "run")

@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from chronos_site.stack.processes import Child, Spec
 from chronos_site.stack.site import manage
 from tests.processes import wait_until
 
@@ -27,16 +27,21 @@ class Up:
 
     def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self._output = home.parent / f"{home.name}-{os.urandom(4).hex()}.out"
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                manage("up", "--home", str(home)),
-                env=bare_environment() | dict(environment or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        name = f"{home.name}-{os.urandom(4).hex()}"
+        self._output = home.parent / f"{name}.log"
+        # Recorded in the folder of the tests, so that a test run after a killed one stops it.
+        self._child = Child(
+            Spec(
+                name=name,
+                argv=manage("up", "--home", str(home)),
+                environment=bare_environment() | dict(environment or {}),
+                folder=home.parent,
+                log=self._output,
+                rank=1,
+            ),
+            home.parent / "run",
+        )
+        self.process = self._child.popen
 
     @property
     def said(self) -> str:
@@ -72,6 +77,7 @@ class Up:
         for process in family:
             process.kill()
         self.process.wait()
+        self._child.forget()
         psutil.wait_procs(family, timeout=10)
 
 
