@@ -22,15 +22,18 @@ TTL_S = 3.0
 
 
 def leader_of(processes: SiteProcesses, *replicas: Child) -> int:
-    """The index of the replica that was elected last, by its log."""
-    found = [processes.log(child).rfind("leader_elected") >= 0 for child in replicas]
+    """The index of the replica that was elected for the scheduler's lock, by its log."""
+    found = [
+        any("leader_elected" in line and '"lock": "scheduler"' in line for line in processes.log(child).splitlines())
+        for child in replicas
+    ]
     assert sum(found) == 1, found
     return found.index(True)
 
 
 def ticks(server: redis.Redis) -> int:
-    """Ticks that wait on the scheduler's queue: nobody consumes it in these tests."""
-    return int(server.llen("scheduler"))
+    """The fire loop's ticks that wait on the queue: nobody consumes it in these tests."""
+    return sum('"scheduling.tasks.tick"' in str(message) for message in server.lrange("scheduler", 0, -1))
 
 
 def test_a_job_goes_from_the_api_to_the_receiver_through_every_process(
