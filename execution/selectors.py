@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from chronos_site.infra import mongo
 from chronos_site.tenancy.models import Workspace
-from execution.models import Execution, JobDefinition
+from execution.models import DeadLetter, Execution, JobDefinition
 
 
 def job_definitions(
@@ -59,6 +59,24 @@ def executions(
 def execution(*, workspace: Workspace, execution_id: UUID) -> Execution:
     """Raises Execution.DoesNotExist, also for another workspace's."""
     return Execution.objects.get(workspace=workspace, id=execution_id)
+
+
+def dead_letters(
+    *,
+    workspace: Workspace,
+    statuses: Sequence[str] = (),
+    reasons: Sequence[str] = (),
+    job_ids: Sequence[UUID] = (),
+) -> QuerySet[DeadLetter]:
+    """Repeated values are alternatives, different filters must all hold."""
+    found = DeadLetter.objects.filter(workspace=workspace)
+    if statuses:
+        found = found.filter(status__in=statuses)
+    if reasons:
+        found = found.filter(reason__in=reasons)
+    if job_ids:
+        found = found.filter(job_definition_id__in=job_ids)
+    return found
 
 
 def attempt_logs(*, workspace: Workspace, execution_id: UUID, most: int = 200) -> list[dict[str, Any]]:

@@ -78,6 +78,7 @@ class NewExecution:
     job_definition_id: UUID | None = None
     job_version: int | None = None
     run_no: int = 0
+    replay_of: UUID | None = None
     id: UUID = field(default_factory=new_id)
 
 
@@ -106,6 +107,7 @@ def create_executions(*, workspace: Workspace, new: Sequence[NewExecution]) -> l
                 schedule_id=item.schedule_id,
                 scheduled_for=item.scheduled_for,
                 run_no=item.run_no,
+                replay_of=item.replay_of,
                 trigger=item.trigger,
                 kind=item.kind,
                 target=item.target,

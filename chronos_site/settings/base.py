@@ -169,6 +169,10 @@ LOGGING = {
     "loggers": {
         "django.request": {"level": "ERROR"},
         "django.server": {"level": "WARNING"},
+        # A line for every tick of every second would bury what matters.
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
         "psycopg.pool": {"level": "WARNING"},
     },
 }

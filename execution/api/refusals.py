@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from django.http import Http404
 
 from chronos_site.api.problems import FieldProblem, Problem
-from execution.models import Execution, JobDefinition
+from execution.dead_letters import AlreadyResolved
+from execution.models import DeadLetter, Execution, JobDefinition
 from execution.quotas import QuotaExceeded
 from execution.services import NameTaken, NotPending, Refused, VersionMismatch
 
@@ -16,7 +17,7 @@ def refusals_as_problems() -> Iterator[None]:
     """Translate what services and selectors raise."""
     try:
         yield
-    except (JobDefinition.DoesNotExist, Execution.DoesNotExist) as error:
+    except (JobDefinition.DoesNotExist, Execution.DoesNotExist, DeadLetter.DoesNotExist) as error:
         raise Http404 from error
     except QuotaExceeded as error:
         raise Problem(
@@ -28,5 +29,7 @@ def refusals_as_problems() -> Iterator[None]:
         raise Problem(412, error.code, str(error)) from error
     except NotPending as error:
         raise Problem(409, error.code, str(error), state=error.state) from error
+    except AlreadyResolved as error:
+        raise Problem(409, error.code, str(error), state=error.status) from error
     except Refused as error:
         raise Problem(409, error.code, str(error)) from error

@@ -18,7 +18,7 @@ from chronos_site.api.fields import (
 from chronos_site.api.serializers import StrictSerializer
 from execution.dispatch.egress import judge_syntax, parse_networks
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
-from execution.models import Execution, JobDefinition, JobKind
+from execution.models import DeadLetter, Execution, JobDefinition, JobKind
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 LONGEST_TIMEOUT_S = 300
@@ -116,6 +116,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "job_version",
             "schedule",
             "trigger",
+            "replay_of",
             "state",
             "state_reason",
             "scheduled_for",
@@ -136,6 +137,28 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "timeout_s",
             "retry",
             "tags",
+            "created_at",
+        )
+        read_only_fields = fields
+
+
+class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
+    job_definition = UuidField(source="job_definition_id", read_only=True)
+    created_at = TimestampField(read_only=True)
+    resolved_at = TimestampField(read_only=True)
+
+    class Meta:
+        model = DeadLetter
+        fields = (
+            "id",
+            "job_definition",
+            "reason",
+            "last_status",
+            "last_error",
+            "attempts",
+            "status",
+            "resolved_at",
+            "replayed_as",
             "created_at",
         )
         read_only_fields = fields

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from execution.api import views
+from execution.api import dead_letters, views
 
 urlpatterns = [
     path("job-definitions", views.JobDefinitionList.as_view()),
@@ -12,4 +12,9 @@ urlpatterns = [
     path("executions/<uuid:execution_id>/attempts", views.ExecutionAttempts.as_view()),
     path("executions/<uuid:execution_id>/logs", views.ExecutionLogs.as_view()),
     path("executions/<uuid:execution_id>/cancel", views.ExecutionCancel.as_view()),
+    path("executions/<uuid:execution_id>/replay", dead_letters.ExecutionReplay.as_view()),
+    path("dead-letters", dead_letters.DeadLetterList.as_view()),
+    path("dead-letters/<uuid:dead_letter_id>", dead_letters.DeadLetterDetail.as_view()),
+    path("dead-letters/<uuid:dead_letter_id>/replay", dead_letters.DeadLetterReplay.as_view()),
+    path("dead-letters/<uuid:dead_letter_id>/discard", dead_letters.DeadLetterDiscard.as_view()),
 ]

@@ -18,7 +18,12 @@ class DeadLetter(models.Model):
         UNKNOWN_OUTCOME = "unknown_outcome"
         INTERNAL = "internal"
 
-    execution_id = models.UUIDField(primary_key=True)
+    class Status(models.TextChoices):
+        OPEN = "open"
+        REPLAYED = "replayed"
+        DISCARDED = "discarded"
+
+    id = models.UUIDField(primary_key=True, help_text="The execution's id.")
     workspace = models.ForeignKey(
         Workspace, on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
     )
@@ -27,13 +32,17 @@ class DeadLetter(models.Model):
     last_status = models.PositiveSmallIntegerField(null=True)
     last_error = models.CharField(max_length=64, default="")
     attempts = models.PositiveIntegerField()
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN, db_default=Status.OPEN)
+    resolved_at = models.DateTimeField(null=True)
+    replayed_as = models.UUIDField(null=True, help_text="The execution that its replay made.")
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         indexes = [
             # Reader: GET /v1/dead-letters, newest first.
-            models.Index(fields=["workspace", "-execution_id"], name="dead_letter_page"),
+            models.Index(fields=["workspace", "-id"], name="dead_letter_page"),
+            models.Index(fields=["workspace", "-id"], condition=models.Q(status="open"), name="dead_letter_open"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.execution_id} ({self.reason})"
+        return f"{self.id} ({self.reason})"

@@ -19,6 +19,7 @@ class Execution(models.Model):
     class Trigger(models.TextChoices):
         SCHEDULE = "schedule"
         RUN = "run"
+        REPLAY = "replay"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     workspace = models.ForeignKey(
@@ -31,6 +32,7 @@ class Execution(models.Model):
     schedule_id = models.UUIDField(null=True)
     scheduled_for = models.DateTimeField(help_text="The nominal time.")
     run_no = models.PositiveIntegerField(default=0)
+    replay_of = models.UUIDField(null=True, help_text="The execution that this one repeats.")
     trigger = models.CharField(max_length=10, choices=Trigger.choices)
 
     # The snapshot: dispatch needs no second look-up.

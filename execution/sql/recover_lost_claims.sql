@@ -27,7 +27,7 @@ WITH lost AS (
     RETURNING e.id, e.state, lost.begun, e.workspace_id, e.job_definition_id, e.last_status, e.last_error, e.attempt
 ), dead AS (
     INSERT INTO execution_deadletter
-        (execution_id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
+        (id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
     SELECT id, workspace_id, job_definition_id, 'unknown_outcome', last_status, last_error, attempt, clock_timestamp()
     FROM changed WHERE state = 'FAILED'
 )

@@ -27,7 +27,7 @@ WITH result AS (
               result.dead_reason
 ), dead AS (
     INSERT INTO execution_deadletter
-        (execution_id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
+        (id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
     SELECT id, workspace_id, job_definition_id, dead_reason, last_status, last_error, attempt, clock_timestamp()
     FROM changed WHERE state = 'FAILED'
 )

@@ -56,7 +56,7 @@ def test_the_third_unknown_outcome_is_a_dead_letter(workspace: Workspace, steady
     assert monitor.mend().dead_letters == 1
     row.refresh_from_db()
     assert (row.state, row.finished_at is not None) == ("FAILED", True)
-    assert DeadLetter.objects.get(execution_id=row.id).reason == "unknown_outcome"
+    assert DeadLetter.objects.get(id=row.id).reason == "unknown_outcome"
 
 
 def test_a_lost_claim_that_was_asked_to_cancel_is_cancelled_if_nothing_was_sent(

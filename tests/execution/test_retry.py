@@ -67,7 +67,7 @@ def test_exhausted_attempts_end_in_a_dead_letter(
     start(engine, [row])
     retry_until(engine, redis_server, row.id, "FAILED")
     assert len(receiver.requests) == 3
-    dead = DeadLetter.objects.get(execution_id=row.id)
+    dead = DeadLetter.objects.get(id=row.id)
     assert (dead.reason, dead.last_status, dead.attempts, dead.workspace_id) == (
         "attempts_exhausted",
         500,
@@ -98,7 +98,7 @@ def test_what_may_not_be_tried_again_is_a_dead_letter_at_once(
     [row] = make_executions(workspace, receiver.url(), retry=retry)
     start(engine, [row])
     wait_until(lambda: states_of([row.id]) == {row.id: "FAILED"})
-    assert DeadLetter.objects.get(execution_id=row.id).reason == reason
+    assert DeadLetter.objects.get(id=row.id).reason == reason
     assert len(receiver.requests) == 1
 
 
