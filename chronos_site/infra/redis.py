@@ -6,6 +6,13 @@ from typing import Any
 import redis
 import redis.asyncio
 from django.conf import settings
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+# One more try at once, for a connection that died while it was idle. The library's own default waits between tries,
+# which would hold a caller for seconds while Redis is away.
+ONE_MORE = 1
 
 _OPTIONS: dict[str, Any] = {
     "socket_timeout": 5,
@@ -19,9 +26,9 @@ _OPTIONS: dict[str, Any] = {
 @cache
 def client() -> redis.Redis:
     """The process's client for plain calls; threads share its pool."""
-    return redis.Redis.from_url(settings.REDIS_URL, **_OPTIONS)
+    return redis.Redis.from_url(settings.REDIS_URL, retry=Retry(NoBackoff(), ONE_MORE), **_OPTIONS)
 
 
 def async_client() -> redis.asyncio.Redis:
     """A client for the event loop that calls this; the caller closes it."""
-    return redis.asyncio.Redis.from_url(settings.REDIS_URL, **_OPTIONS)
+    return redis.asyncio.Redis.from_url(settings.REDIS_URL, retry=AsyncRetry(NoBackoff(), ONE_MORE), **_OPTIONS)
