@@ -306,7 +306,7 @@ def test_slots_are_freed_one_by_one_so_more_than_fit_at_once_are_delivered(
         rows = make_executions(workspace, receiver.url(), 60)
         small.submit(queue(rows))
         wait_for_state(rows, "SUCCEEDED")
-        assert small._slots.free == 7
+        wait_until(lambda: small._slots.free == 7)
     finally:
         small.stop(1)
 
