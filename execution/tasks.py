@@ -5,10 +5,11 @@ from uuid import UUID
 from celery import shared_task
 from celery.exceptions import Reject
 
+from chronos_site.infra.clock import database_now
 from execution import fanout
 from execution.dispatch import runtime
 from execution.dispatch.engine import EngineStopping
-from execution.loops import monitor, retry
+from execution.loops import monitor, purge, retry
 
 
 @shared_task(name="execution.tasks.fan_out")
@@ -33,3 +34,4 @@ def retry_tick() -> None:
 @shared_task(name="execution.tasks.monitor_tick")
 def monitor_tick() -> None:
     monitor.mend()
+    purge.purge_ended(now_s=database_now().timestamp())

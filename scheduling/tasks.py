@@ -10,6 +10,7 @@ from chronos_site.api.idempotency import purge_idempotency_records
 from chronos_site.infra.clock import database_now
 from execution import buckets
 from scheduling.loops import fire
+from scheduling.loops.purge import purge_spent_schedules
 
 log = logging.getLogger(__name__)
 
@@ -23,4 +24,13 @@ def tick() -> None:
 def maintain() -> None:
     closed = buckets.close_old_buckets(now_s=database_now().timestamp())
     purged = purge_idempotency_records(older_than=timezone.now() - timedelta(hours=24))
-    log.info("maintained", extra={"action": "maintain", "buckets_closed": closed, "idempotency_purged": purged})
+    spent = purge_spent_schedules()
+    log.info(
+        "maintained",
+        extra={
+            "action": "maintain",
+            "buckets_closed": closed,
+            "idempotency_purged": purged,
+            "schedules_purged": spent,
+        },
+    )

@@ -156,6 +156,8 @@ CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
 CHRONOS_EGRESS_ALLOW = env.items("CHRONOS_EGRESS_ALLOW")
 CHRONOS_LEADER_TTL_S = env.number("CHRONOS_LEADER_TTL", 30, low=1, high=600)
 CHRONOS_MAX_PAYLOAD_BYTES = env.integer("CHRONOS_MAX_PAYLOAD_BYTES", 256 * 1024, low=1, high=16 * 1024 * 1024)
+# Days that ended executions are kept; one with an open dead letter stays until that is resolved.
+CHRONOS_RETENTION_DAYS = env.integer("CHRONOS_RETENTION_DAYS", 30, low=1, high=3650)
 CHRONOS_LOG_TTL_DAYS = env.integer("CHRONOS_LOG_TTL_DAYS", 30, low=1, high=3650)
 CHRONOS_RATE_LIMIT_PER_KEY = env.integer("CHRONOS_RATE_LIMIT_PER_KEY", 500, low=1, high=1_000_000)
 CHRONOS_RATE_LIMIT_PER_WORKSPACE = env.integer("CHRONOS_RATE_LIMIT_PER_WORKSPACE", 1000, low=1, high=1_000_000)

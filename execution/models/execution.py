@@ -101,6 +101,10 @@ class Execution(models.Model):
                 condition=models.Q(state__in=[State.QUEUED, State.RUNNING]),
                 name="execution_lease",
             ),
+            # Reader: execution.loops.purge.
+            models.Index(
+                fields=["finished_at"], condition=models.Q(finished_at__isnull=False), name="execution_finished"
+            ),
             # Readers: GET /v1/executions, newest first, and its filters by what is not yet, or not well, done.
             models.Index(fields=["workspace", "-id"], name="execution_page"),
             models.Index(

@@ -40,6 +40,8 @@ class Schedule(models.Model):
         indexes = [
             models.Index(fields=["workspace", "-id"], name="schedule_page"),
             GinIndex(fields=["tags"], name="schedule_tags"),
+            # Reader: scheduling.loops.purge.
+            models.Index(fields=["run_at"], name="schedule_run_at"),
         ]
 
     def __str__(self) -> str:
