@@ -35,7 +35,8 @@ app.conf.update(
     result_backend=None,
     worker_prefetch_multiplier=1,
     worker_disable_prefetch=True,
-    worker_cancel_long_running_tasks_on_connection_loss=True,
+    # A pool of threads cannot cancel a task; a doubled one finds nothing to claim.
+    worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_send_task_events=False,

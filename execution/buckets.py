@@ -10,6 +10,7 @@ as triggered while rows stream into it (docs/adr/0003-bucket-locks.md).
 from collections.abc import Iterable
 
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from chronos_site.infra.sql import statement
@@ -67,9 +68,24 @@ def untrigger(*, bucket_ids: list[int]) -> None:
             )
 
 
+def keep_triggered(*, bucket_id: int) -> None:
+    """Renew the guard of a bucket that a fan-out is at work on, so that no tick triggers it beside."""
+    Bucket.objects.filter(id=bucket_id).update(triggered_at=Now())
+
+
 def close_old_buckets(*, now_s: float) -> int:
     """Close buckets whose minute ended five minutes ago and which hold no PENDING row. Returns how many."""
     end = first_bucket_of_minute(now_s - CLOSE_AFTER_S)
+    closed = 0
+    while True:
+        empty = _empty_buckets(end)
+        now_closed = sum(_close(bucket_id) for bucket_id in empty)
+        closed += now_closed
+        if len(empty) < CLOSE_BATCH or not now_closed:
+            return closed
+
+
+def _empty_buckets(end: int) -> list[int]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id FROM execution_bucket b WHERE state = 'OPEN' AND id < %s AND NOT EXISTS"
@@ -77,19 +93,19 @@ def close_old_buckets(*, now_s: float) -> int:
             " ORDER BY id LIMIT %s",
             [end, CLOSE_BATCH],
         )
-        empty = [row[0] for row in cursor.fetchall()]
-    closed = 0
-    for bucket_id in empty:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT 1 FROM execution_bucket WHERE id = %s AND state = 'OPEN' FOR UPDATE SKIP LOCKED", [bucket_id]
-            )
-            if cursor.fetchone() is None:
-                continue
-            cursor.execute(
-                "UPDATE execution_bucket SET state = 'CLOSED', closed_at = clock_timestamp() WHERE id = %s"
-                " AND NOT EXISTS (SELECT 1 FROM execution_execution WHERE bucket_id = %s AND state = 'PENDING')",
-                [bucket_id, bucket_id],
-            )
-            closed += cursor.rowcount
-    return closed
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _close(bucket_id: int) -> int:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM execution_bucket WHERE id = %s AND state = 'OPEN' FOR UPDATE SKIP LOCKED", [bucket_id]
+        )
+        if cursor.fetchone() is None:
+            return 0
+        cursor.execute(
+            "UPDATE execution_bucket SET state = 'CLOSED', closed_at = clock_timestamp() WHERE id = %s"
+            " AND NOT EXISTS (SELECT 1 FROM execution_execution WHERE bucket_id = %s AND state = 'PENDING')",
+            [bucket_id, bucket_id],
+        )
+        return int(cursor.rowcount)

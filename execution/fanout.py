@@ -17,14 +17,16 @@ from django.db import connection, transaction
 from redis.exceptions import RedisError
 
 from chronos_site.infra.sql import statement
-from execution import publish, transitions
+from execution import buckets, publish, transitions
 from execution.domain.states import State
-from execution.models import Bucket, JobDefinition
+from execution.models import JobDefinition
 
 log = logging.getLogger(__name__)
 
 BATCH = 2000
-BUDGET_S = 10.0
+BUDGET_S = 2.0
+"""Longest turn of one bucket: others wait for the same threads."""
+PATIENCE_S = 0.5
 BACKLOG_S = 2.0
 """Seconds of the live workers' deliveries that may wait on the dispatch queue."""
 LEAST_BACKLOG = 20
@@ -50,10 +52,10 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     done = FanOut()
     ends = time.monotonic() + budget_s
     while time.monotonic() < ends:
-        room = room_in_backlog()
+        room = _wait_for_room()
         if room <= 0:
-            time.sleep(POLL_S)
-            continue
+            break
+        buckets.keep_triggered(bucket_id=bucket_id)
         ids = _take_due(bucket_id, min(BATCH, room * publish.CHUNK), done)
         if ids is None:
             done.finished = True
@@ -61,13 +63,12 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
         unsent = publish.publish_dispatch(ids)
         done.published += len(ids) - len(unsent)
         if unsent:
-            transitions.unqueue(ids=unsent)
+            _give_back(bucket_id, unsent)
             done.unpublished = unsent
             break
-    # Last, so that a row which came in meanwhile is seen by the next tick of the fire loop.
-    Bucket.objects.filter(id=bucket_id, triggered_at__isnull=False).update(triggered_at=None)
-    if not done.finished and not done.unpublished:
-        publish.publish_triggers([bucket_id])
+    # Last, so that a row which came in meanwhile is seen by the next tick of the fire loop. What is left is triggered
+    # by that tick too: messages that sent their own successors would multiply with every POST to a busy bucket.
+    buckets.untrigger(bucket_ids=[bucket_id])
     if done.queued or done.parked or done.expired:
         log.info(
             "fan_out",
@@ -82,6 +83,21 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
             },
         )
     return done
+
+
+def _wait_for_room() -> int:
+    """Room for messages, waiting a moment for it. None: the rows stay where they are ordered, fair and cancellable."""
+    ends = time.monotonic() + PATIENCE_S
+    while (room := room_in_backlog()) <= 0 and time.monotonic() < ends:
+        time.sleep(POLL_S)
+    return room
+
+
+def _give_back(bucket_id: int, ids: list[UUID]) -> None:
+    """QUEUED → PENDING. Held open meanwhile: the bucket looked empty while its rows were QUEUED."""
+    with transaction.atomic():
+        buckets.open_buckets([bucket_id])
+        transitions.unqueue(ids=ids)
 
 
 def _take_due(bucket_id: int, batch: int, done: FanOut) -> list[UUID] | None:
@@ -115,7 +131,8 @@ def _mark_paused_jobs(job_ids: set[UUID]) -> set[UUID]:
     paused = list(
         JobDefinition.objects.filter(id__in=job_ids, paused_at__isnull=False)
         .order_by("id")
-        .select_for_update(no_key=True)
+        # Not waited for: whoever holds the job may wait for these very rows. The gate looks again.
+        .select_for_update(no_key=True, skip_locked=True)
         .values_list("id", flat=True)
     )
     if paused:

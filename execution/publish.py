@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 DISPATCH_QUEUE = "job-dispatch"
 CHUNK = 100
 """Most ids in one dispatch message."""
+TRIGGER_TTL_S = 30
+"""A trigger that waited longer has been sent again by the fire loop."""
 
 
 def publish_dispatch(ids: Sequence[UUID]) -> list[UUID]:
@@ -45,7 +47,9 @@ def publish_triggers(bucket_ids: Iterable[int]) -> list[int]:
     try:
         with current_app.producer_pool.acquire(block=True, timeout=5) as producer:
             for bucket_id in waiting:
-                current_app.send_task("execution.tasks.fan_out", args=[bucket_id], producer=producer, retry=False)
+                current_app.send_task(
+                    "execution.tasks.fan_out", args=[bucket_id], producer=producer, retry=False, expires=TRIGGER_TTL_S
+                )
                 sent += 1
     except (OperationalError, OSError, RedisError) as error:
         log.warning(

@@ -43,6 +43,10 @@ class VersionMismatch(Refused):
     code = "version_mismatch"
 
 
+class JobGone(Refused):
+    code = "job_deleted"
+
+
 class JobHasSchedules(Refused):
     code = "job_has_schedules"
 
@@ -220,6 +224,7 @@ def _release_job(*, job_id: UUID, most: int) -> int:
     rows = list(
         Execution.objects.filter(job_definition_id=job_id, state=State.PENDING, bucket_id__isnull=True)
         .order_by("id")
+        .select_for_update()
         .only("id", "due_at")[: most + 1]
     )
     batch = rows[:most]
@@ -284,19 +289,23 @@ def _unless_name_taken(write: Callable[[], T], *, name: str) -> T:
 
 @transaction.atomic
 def delete_job_definition(*, workspace: Workspace, job_id: UUID) -> None:
-    """Take it out of use: PENDING executions end, RUNNING ones go on, history stays.
+    """Take it out of use: waiting executions end, RUNNING ones go on, history stays.
 
-    Callers see to its schedules first: this room knows none.
+    Callers see to its schedules first: this room knows none. The row is locked against `hold_jobs`, so that nobody
+    makes an execution of the job that this deletion does not see. A pause ends with the job: what it would park could
+    never be resumed.
     """
-    job = JobDefinition.objects.select_for_update(no_key=True).get(
-        workspace=workspace, id=job_id, deleted_at__isnull=True
-    )
+    job = JobDefinition.objects.select_for_update().get(workspace=workspace, id=job_id, deleted_at__isnull=True)
     job.deleted_at = timezone.now()
-    job.save(update_fields=["deleted_at"])
+    job.paused_at = None
+    job.has_parked = False
+    job.save(update_fields=["deleted_at", "paused_at", "has_parked"])
     waiting = list(
-        Execution.objects.filter(workspace=workspace, job_definition=job, state=State.PENDING).values_list(
-            "id", flat=True
+        Execution.objects.filter(
+            workspace=workspace, job_definition=job, state__in=[State.PENDING, State.QUEUED, State.RETRYING]
         )
+        .order_by("id")
+        .values_list("id", flat=True)
     )
     transitions.cancel_waiting(ids=waiting, reason="job_deleted")
 
@@ -327,8 +336,25 @@ def resume_job_definition(*, workspace: Workspace, job_id: UUID) -> JobDefinitio
     return job
 
 
+def hold_jobs(*, jobs: Sequence[JobDefinition]) -> None:
+    """Keep the jobs from being deleted until the caller's transaction ends. Raises JobGone where one is deleted."""
+    wanted = sorted({job.id for job in jobs})
+    if not wanted:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM execution_jobdefinition WHERE id = ANY(%s) AND deleted_at IS NULL"
+            " ORDER BY id FOR KEY SHARE",
+            [wanted],
+        )
+        if len(cursor.fetchall()) < len(wanted):
+            raise JobGone("The job definition was deleted meanwhile.")
+
+
+@transaction.atomic
 def run_job_definition(*, workspace: Workspace, job: JobDefinition, payload: Any, traceparent: str) -> Execution:
-    """One execution now, with the job's payload unless another is given. Raises quotas.QuotaExceeded."""
+    """One execution now, with the job's payload unless another is given. Raises quotas.QuotaExceeded, JobGone."""
+    hold_jobs(jobs=[job])
     return create_executions(
         workspace=workspace,
         new=[

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+import psycopg
 from celery import shared_task
 from celery.exceptions import Reject
 
@@ -22,8 +23,9 @@ def dispatch(ids: list[str]) -> None:
     """Returns as soon as the rows are claimed: the ack means claimed, the lease covers the rest."""
     try:
         runtime.engine().submit([UUID(i) for i in ids])
-    except EngineStopping as stopping:
-        raise Reject(str(stopping), requeue=True) from stopping
+    except (EngineStopping, psycopg.Error) as error:
+        # An error would be acknowledged like success, and the message with its ids would be gone.
+        raise Reject(str(error), requeue=True) from error
 
 
 @shared_task(name="execution.tasks.retry_tick")

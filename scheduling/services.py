@@ -55,7 +55,8 @@ class NewSchedule:
 def create_schedules(
     *, workspace: Workspace, new: Sequence[NewSchedule], traceparent: str
 ) -> list[tuple[Schedule, Execution]]:
-    """Make once-schedules and their executions, all or none. Raises TooOld, quotas.QuotaExceeded."""
+    """Make once-schedules and their executions, all or none. Raises TooOld, quotas.QuotaExceeded, JobGone."""
+    execution_services.hold_jobs(jobs=[item.job for item in new if item.job is not None])
     now = database_now()
     schedules: list[Schedule] = []
     plans: list[NewExecution] = []
@@ -122,13 +123,17 @@ def move_schedule(
 
 @transaction.atomic
 def cancel_schedule(*, workspace: Workspace, schedule_id: UUID) -> tuple[Schedule, Cancelled]:
-    """It fires no more; its execution is cancelled as far as no send has begun. Safe to repeat."""
+    """It fires no more; its execution is cancelled as far as no send has begun. Safe to repeat.
+
+    A schedule whose execution has ended by itself stays as it is: the caller looks at `Cancelled.ended`.
+    """
     schedule = Schedule.objects.select_for_update(of=("self",)).get(workspace=workspace, id=schedule_id)
     cancelled = execution_services.cancel_executions(
         workspace=workspace, ids=[schedule.execution_id], reason="schedule_cancelled"
     )
-    transitions.cancel_active(ids=[schedule.id])
-    schedule.refresh_from_db()
+    if not cancelled.ended:
+        transitions.cancel_active(ids=[schedule.id])
+        schedule.refresh_from_db()
     return schedule, cancelled
 
 
@@ -138,6 +143,13 @@ def delete_job_definition(*, workspace: Workspace, job_id: UUID, cascade: bool) 
 
     Raises execution.services.JobHasSchedules where schedules still wait and `cascade` is off.
     """
+    # Schedules before executions, as everybody locks them who moves or cancels a schedule.
+    list(
+        Schedule.objects.filter(workspace=workspace, job_definition_id=job_id, state=Schedule.State.ACTIVE)
+        .order_by("id")
+        .select_for_update(of=("self",))
+        .values_list("id", flat=True)
+    )
     execution_services.delete_job_definition(workspace=workspace, job_id=job_id)
     waiting = _waiting_schedules(workspace=workspace, job_id=job_id)
     if waiting and not cascade:

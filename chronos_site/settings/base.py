@@ -67,7 +67,10 @@ DATABASES = {
         pool={
             "min_size": env.integer("DB_POOL_MIN", 1, low=0, high=50),
             "max_size": env.integer("DB_POOL_MAX", 4, low=1, high=100),
-            "timeout": 10,
+            # Below the time after which beat counts a tick as stale: a leader must not lose its lock to a slow pool.
+            "timeout": 4,
+            # Else the pool waits longer and longer after an outage, up to minutes, before it looks again.
+            "reconnect_timeout": 5,
             "max_lifetime": 600,
         },
     ),
@@ -153,7 +156,7 @@ CHRONOS_MAX_IN_FLIGHT = env.integer("CHRONOS_MAX_IN_FLIGHT", 1000, low=1, high=2
 # How long a polite stop waits for sends under way before it lets go.
 CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
 # Exact networks that deliveries may reach although they are not public.
-CHRONOS_EGRESS_ALLOW = env.items("CHRONOS_EGRESS_ALLOW")
+CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
 CHRONOS_LEADER_TTL_S = env.number("CHRONOS_LEADER_TTL", 30, low=1, high=600)
 CHRONOS_MAX_PAYLOAD_BYTES = env.integer("CHRONOS_MAX_PAYLOAD_BYTES", 256 * 1024, low=1, high=16 * 1024 * 1024)
 # Days that ended executions are kept; one with an open dead letter stays until that is resolved.

@@ -5,6 +5,8 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from execution.dispatch.networks import parse_networks
+
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
@@ -59,6 +61,16 @@ def items(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
+def networks(name: str) -> list[str]:
+    """A comma-separated list of exact networks in CIDR form, each checked."""
+    found = items(name)
+    try:
+        parse_networks(found)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}") from None
+    return found
+
+
 def postgres(name: str, pool: dict[str, object]) -> dict[str, object]:
     """Django's DATABASES entry for a postgres:// URL, with psycopg's pool in place of persistent connections."""
     parts = urlsplit(text(name))
@@ -72,7 +84,7 @@ def postgres(name: str, pool: dict[str, object]) -> dict[str, object]:
         "HOST": parts.hostname,
         "PORT": parts.port or 5432,
         "CONN_MAX_AGE": 0,
-        "CONN_HEALTH_CHECKS": False,
+        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "pool": pool,
             "application_name": "chronos",
@@ -80,6 +92,8 @@ def postgres(name: str, pool: dict[str, object]) -> dict[str, object]:
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            # Keepalives do not cover data that was sent and never acknowledged.
+            "tcp_user_timeout": 15_000,
             "options": "-c statement_timeout=20000 -c idle_in_transaction_session_timeout=30000",
         },
     }

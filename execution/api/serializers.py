@@ -97,15 +97,15 @@ class RunSerializer(StrictSerializer):
 
 
 class ExecutionSerializer(serializers.ModelSerializer[Execution]):
-    job_definition = UuidField(source="job_definition_id", read_only=True)
-    schedule = UuidField(source="schedule_id", read_only=True)
+    job_definition = UuidField(source="job_definition_id", read_only=True, allow_null=True)
+    schedule = UuidField(source="schedule_id", read_only=True, allow_null=True)
     scheduled_for = TimestampField(read_only=True)
     due_at = TimestampField(read_only=True)
-    start_deadline = TimestampField(read_only=True)
-    started_at = TimestampField(read_only=True)
-    finished_at = TimestampField(read_only=True)
+    start_deadline = TimestampField(read_only=True, allow_null=True)
+    started_at = TimestampField(read_only=True, allow_null=True)
+    finished_at = TimestampField(read_only=True, allow_null=True)
     created_at = TimestampField(read_only=True)
-    cancel_requested_at = TimestampField(read_only=True)
+    cancel_requested_at = TimestampField(read_only=True, allow_null=True)
     tags = serializers.ListField(child=serializers.CharField(), read_only=True)
 
     class Meta:
@@ -143,9 +143,9 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
 
 
 class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
-    job_definition = UuidField(source="job_definition_id", read_only=True)
+    job_definition = UuidField(source="job_definition_id", read_only=True, allow_null=True)
     created_at = TimestampField(read_only=True)
-    resolved_at = TimestampField(read_only=True)
+    resolved_at = TimestampField(read_only=True, allow_null=True)
 
     class Meta:
         model = DeadLetter

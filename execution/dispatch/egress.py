@@ -32,6 +32,9 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _JOINERS = "\u200c\u200d"
 
+NO_ADDRESS = "the host has no address"
+"""The reason of a name that resolves to nothing: no refusal of the target, and perhaps another answer later."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -66,7 +69,7 @@ def judge(url: str, resolve: Callable[[str], Sequence[str]], *, allow: Sequence[
     except Exception:  # A resolver may fail in any way; all of them leave nothing to judge.
         return _refusal("the host could not be resolved")
     if not answers:
-        return _refusal("the host has no address")
+        return _refusal(NO_ADDRESS)
     if any(address is None or why_refused(address, allow) for address in answers):
         return _refusal("the host resolves to an address that may not be called")
     return replace(read, address=str(answers[0]))

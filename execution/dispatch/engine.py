@@ -12,38 +12,39 @@ import asyncio
 import heapq
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Coroutine, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import uvloop
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra import redis
-from chronos_site.infra.clock import DatabaseClock
 from execution.dispatch.attempt_log import AttemptLog
-from execution.dispatch.egress import Network, Verdict
+from execution.dispatch.egress import Network
 from execution.dispatch.fence import Fence
-from execution.dispatch.gate import Gate
+from execution.dispatch.gate import Gate, not_sent
 from execution.dispatch.heartbeat import Heartbeat
 from execution.dispatch.http import Answer, HttpSender
+from execution.dispatch.judgement import result_of
 from execution.dispatch.results import ResultWriter
 from execution.dispatch.slots import Slots
 from execution.dispatch.source import ExecutionSource
-from execution.domain.classify import classify
-from execution.domain.decide import decide
 from execution.domain.outcome import Claim, Result
-from execution.domain.states import State
 
 log = logging.getLogger(__name__)
 
 GATE_LEAD_S = 0.05
 """The gate is passed so long before the due time; the send itself waits for it."""
 WAVE = 500
+CLAIMS_AT_ONCE = 3
+CLAIM_RETRY_S = 0.5
+CLAIM_PATIENCE_S = 15.0
+"""Half of the lease of a QUEUED row, so that the message is back before the monitor looks for it."""
 
 
 class EngineStopping(Exception):  # noqa: N818 - a state of affairs, not a fault
@@ -73,7 +74,8 @@ class Engine:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._order = itertools.count()
-        self._due: list[tuple[float, int, Claim, DatabaseClock]] = []
+        self._due: list[tuple[float, int, Claim]] = []
+        self._in_hand = 0
         self._delivered = 0
         self._sends: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -124,8 +126,18 @@ class Engine:
         self._end = asyncio.Event()
         self._slots = Slots(self._max_in_flight)
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-            self._conninfo, min_size=2, max_size=6, timeout=10, open=False, kwargs={"autocommit": True}
+            self._conninfo,
+            min_size=2,
+            max_size=8,
+            timeout=10,
+            # After an outage the pool would wait longer and longer, up to minutes, before it looks again.
+            reconnect_timeout=5,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+            kwargs={"autocommit": True},
         )
+        # Claims may wait for row locks; the gate, the results and the heartbeat must not wait behind them.
+        self._claiming = asyncio.Semaphore(CLAIMS_AT_ONCE)
         async with pool:
             client = redis.async_client()
             self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
@@ -142,8 +154,8 @@ class Engine:
                 source=self._source, fence=fence, allow=self._allow, silent=lambda: self._heartbeat.silent
             )
             self._log.start()
-            writer = asyncio.create_task(self._results.run())
-            others = [asyncio.create_task(self._heartbeat.run()), asyncio.create_task(self._waves())]
+            writer = self._begin(self._results.run(), "results")
+            others = [self._begin(self._heartbeat.run(), "heartbeat"), self._begin(self._waves(), "waves")]
             self._ready.set()
             await self._end.wait()
             for task in others:
@@ -151,23 +163,51 @@ class Engine:
             await asyncio.gather(*others, return_exceptions=True)
             self._results.close()
             await writer
+            self._gate.close()
             await self._sender.close()
             await client.aclose()
 
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task that the engine cannot do without: if it fails, the process ends and its leases are taken over."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                log.critical("engine_task_died", extra={"action": "engine", "task": name}, exc_info=task.exception())
+                os._exit(os.EX_SOFTWARE)
+
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(ended)
+        return task
+
     async def _take(self, ids: Sequence[UUID]) -> None:
-        """Reserve, claim, hand to the waves. A chunk larger than all slots together is taken in parts."""
-        for start in range(0, len(ids), self._slots.total):
-            part = ids[start : start + self._slots.total]
-            reserved = await self._slots.reserve(len(part))
+        """Reserve, claim, hand to the waves; in parts, as slots become free."""
+        rest = list(ids)
+        while rest:
+            reserved = await self._slots.reserve(len(rest))
+            part, rest = rest[:reserved], rest[reserved:]
             claims: list[Claim] = []
             try:
-                claimed = await self._source.claim(part)
-                claims = claimed.claims
+                claims = await self._claim(part)
                 for claim in claims:
-                    heapq.heappush(self._due, (claim.due_at.timestamp(), next(self._order), claim, claimed.clock))
+                    heapq.heappush(self._due, (claim.due_at.timestamp(), next(self._order), claim))
             finally:
                 self._slots.release(reserved - len(claims))
             self._wake.set()
+
+    async def _claim(self, ids: Sequence[UUID]) -> list[Claim]:
+        """A database that is away is asked again for a while; then the message goes back to the queue."""
+        ends = time.monotonic() + CLAIM_PATIENCE_S
+        while True:
+            if self._stopping:
+                raise EngineStopping(f"{self._name} is stopping")
+            try:
+                async with self._claiming:
+                    return await self._source.claim(ids)
+            except psycopg.OperationalError as error:
+                log.warning("claim_waits", extra={"action": "claim", "waiting": len(ids), "error": str(error)[:200]})
+                if time.monotonic() > ends:
+                    raise
+            await asyncio.sleep(CLAIM_RETRY_S)
 
     async def _waves(self) -> None:
         """Take what is due soon through the gate, wave after wave; until cancelled."""
@@ -177,6 +217,7 @@ class Engine:
                 self._wake.clear()
                 await self._sleep_until_due()
                 continue
+            self._in_hand = len(wave)
             try:
                 if self._stopping:
                     await self._give_back(wave)
@@ -185,60 +226,70 @@ class Engine:
             except Exception:
                 log.exception("wave_failed", extra={"action": "wave", "left_to_lease": len(wave)})
                 self._slots.release(len(wave))
+            finally:
+                self._in_hand = 0
 
-    def _pop_wave(self) -> list[tuple[Claim, DatabaseClock]]:
-        wave: list[tuple[Claim, DatabaseClock]] = []
+    def _pop_wave(self) -> list[Claim]:
+        wave: list[Claim] = []
         while self._due and len(wave) < WAVE:
-            due_s, _order, claim, clock = self._due[0]
-            if not self._stopping and due_s - clock.now_s() > GATE_LEAD_S:
+            due_s, _order, claim = self._due[0]
+            if not self._stopping and due_s - claim.clock.now_s() > GATE_LEAD_S:
                 break
             heapq.heappop(self._due)
-            wave.append((claim, clock))
+            wave.append(claim)
         return wave
 
     async def _sleep_until_due(self) -> None:
         timeout = None
         if self._due:
-            due_s, _order, _claim, clock = self._due[0]
-            timeout = max(0.0, due_s - clock.now_s() - GATE_LEAD_S)
+            due_s, _order, claim = self._due[0]
+            timeout = max(0.0, due_s - claim.clock.now_s() - GATE_LEAD_S)
         try:
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
         except TimeoutError:
             return
 
-    async def _pass_gate(self, wave: list[tuple[Claim, DatabaseClock]]) -> None:
-        clocks = {claim.id: clock for claim, clock in wave}
-        passed = await self._gate.look([claim for claim, _clock in wave])
-        for claim, verdict in passed.send:
-            task = asyncio.create_task(self._send(claim, verdict, clocks[claim.id]))
+    async def _pass_gate(self, wave: list[Claim]) -> None:
+        passed = await self._gate.look(wave)
+        for claim in passed.begun:
+            task = asyncio.create_task(self._send(claim))
             self._sends.add(task)
             task.add_done_callback(self._sends.discard)
-        for result in passed.decided:
+        for result in passed.known:
             self._results.add(result)
-        self._slots.release(len(wave) - len(passed.send) - len(passed.decided))
+        self._slots.release(len(wave) - len(passed.begun) - len(passed.known))
 
-    async def _give_back(self, wave: list[tuple[Claim, DatabaseClock]]) -> None:
+    async def _give_back(self, wave: list[Claim]) -> None:
         try:
-            await self._source.give_back([claim for claim, _clock in wave])
-        except (psycopg.OperationalError, PoolTimeout) as error:
+            await self._source.give_back(wave)
+        except psycopg.Error as error:
             log.warning(
                 "give_back_failed", extra={"action": "give_back", "left_to_lease": len(wave), "error": str(error)}
             )
         self._slots.release(len(wave))
 
-    async def _send(self, claim: Claim, verdict: Verdict, clock: DatabaseClock) -> None:
-        """Wait for the exact time, send, classify. Exactly one result comes of it."""
+    async def _send(self, claim: Claim) -> None:
+        """Judge the target, wait for the exact time, send, classify. Exactly one result comes of it, or none."""
+        verdict = await self._gate.judge(claim)
+        if not verdict.allowed:
+            self._results.add(not_sent(claim, verdict))
+            return
         due_s = claim.due_at.timestamp()
-        while (early := due_s - clock.now_s()) > 0:
+        while (early := due_s - claim.clock.now_s()) > 0:
             await asyncio.sleep(early)
-        began_at = datetime.now(UTC)
+        began_at = claim.clock.now()
+        if self._heartbeat.silent or began_at >= claim.lease_until:
+            # By now another may hold the row.
+            log.error("send_too_late", extra={"action": "send", "execution_id": str(claim.id)})
+            self._slots.release(1)
+            return
         try:
             answer = await self._sender.send(claim, verdict)
         except Exception as error:
             log.exception("send_failed", extra={"action": "send", "execution_id": str(claim.id)})
             answer = Answer(None, "internal", f"The worker failed at the send: {type(error).__name__}.")
-        self._results.add(_result(claim, verdict, answer, began_at))
+        self._results.add(result_of(claim, answer, began_at=began_at, address=verdict.address))
 
     def _finished(self, results: list[Result], _stored: set[object]) -> None:
         self._delivered += len(results)
@@ -255,43 +306,11 @@ class Engine:
         """What waits goes back at once; sends under way may end within the grace."""
         self._refuse()
         ends = time.monotonic() + grace_s
-        while (self._due or self._sends) and time.monotonic() < ends:
+        while (self._due or self._in_hand or self._sends) and time.monotonic() < ends:
             await asyncio.sleep(0.02)
         for task in list(self._sends):
             task.cancel()
         try:
             await self._heartbeat.write(stopping=True)
-        except (psycopg.Error, PoolTimeout) as error:
+        except psycopg.Error as error:
             log.warning("heartbeat_failed", extra={"action": "heartbeat", "error": str(error)[:200]})
-
-
-def _result(claim: Claim, verdict: Verdict, answer: Answer, began_at: datetime) -> Result:
-    finished_at = datetime.now(UTC)
-    outcome = classify(
-        status=answer.status, error=answer.error, headers=answer.headers, now=finished_at, policy=claim.retry
-    )
-    elapsed_s = (finished_at - (claim.started_at or began_at)).total_seconds()
-    decision = decide(outcome, policy=claim.retry, attempt=claim.attempt, elapsed_s=elapsed_s)
-    succeeded = decision.state == State.SUCCEEDED
-    code = answer.error or f"http_{answer.status}"
-    return Result(
-        claim=claim,
-        state=decision.state,
-        reason="" if succeeded else code,
-        status=answer.status,
-        error=None if succeeded else code,
-        error_text="" if succeeded else clean_text(answer.error_text or outcome.reason),
-        duration_ms=answer.duration_ms,
-        finished_at=finished_at,
-        retry_in_s=decision.retry_in_s,
-        dead_reason=decision.dead_reason,
-        response_headers=answer.headers,
-        response_excerpt=answer.excerpt,
-        began_at=began_at,
-        address=verdict.address,
-    )
-
-
-def clean_text(text: str) -> str:
-    """A text as Postgres can hold it: no NUL, no lone surrogate, at most 500 characters."""
-    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")[:500]

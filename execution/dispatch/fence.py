@@ -57,7 +57,7 @@ class Fence:
             return Fenced(free=list(claims))
         fenced = Fenced()
         for claim, answer in zip(claims, answers, strict=True):
-            holder = json.loads(answer) if answer else None
+            holder = _holder(answer)
             if holder is not None and "outcome" in holder:
                 fenced.known.append(_known(claim, holder["outcome"]))
             elif holder is None or holder["claim"] == self._token(claim):
@@ -91,6 +91,15 @@ class Fence:
             self._away_until = time.monotonic() + PAUSE_S
             log.warning("fence_away", extra={"action": "fence", "error": repr(error), "unfenced": self.unfenced})
             return None
+
+
+def _holder(answer: str | None) -> dict[str, Any] | None:
+    """What a key holds; something that was not written here fences nothing."""
+    try:
+        holder = json.loads(answer) if answer else None
+    except ValueError:
+        return None
+    return holder if isinstance(holder, dict) and "claim" in holder else None
 
 
 def _outcome(result: Result) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Heartbeat:
         while True:
             try:
                 await self.write(stopping=False)
-            except (psycopg.Error, PoolTimeout) as error:
+            except psycopg.Error as error:
                 log.warning("heartbeat_failed", extra={"action": "heartbeat", "error": str(error)[:200]})
             await asyncio.sleep(EVERY_S)
 

@@ -20,6 +20,7 @@ from pyreqwest.exceptions import (
     PyreqwestError,
     RequestTimeoutError,
 )
+from pyreqwest.http import HeaderMap
 
 from chronos_site.infra import trace
 from execution.dispatch.egress import Verdict
@@ -91,7 +92,7 @@ class HttpSender:
                 response.status,
                 None,
                 "",
-                headers={name.lower(): value for name, value in response.headers.items()},
+                headers=_readable(response.headers),
                 excerpt=bytes(kept).decode("utf-8", "replace"),
             )
 
@@ -137,6 +138,17 @@ def request_of(claim: Claim) -> tuple[str, dict[str, str], bytes | None]:
     headers["X-Scheduled-For"] = claim.scheduled_for.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     headers["traceparent"] = trace.child(claim.traceparent)
     return method, headers, body
+
+
+def _readable(headers: HeaderMap) -> dict[str, str]:
+    """The answer's headers, names in lower case, without those that are not text: they must not cost the status."""
+    found: dict[str, str] = {}
+    for name in headers.keys():  # noqa: SIM118 - iterating the map itself reads the values
+        try:
+            found[name.lower()] = headers[name]
+        except ValueError:
+            continue
+    return found
 
 
 def _code(error: PyreqwestError) -> str:

@@ -7,7 +7,6 @@ monitor as an unknown outcome.
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import psycopg
 
@@ -63,19 +62,19 @@ class ResultWriter:
             try:
                 stored = set(await self._source.write_results(held))
                 break
-            except psycopg.OperationalError as error:
-                # Deadlocks and lost connections alike. A batch whose COMMIT got through before the link broke is
+            except psycopg.Error as error:
+                # Deadlocks, lost connections, a server that has become read-only: whatever it is, it may pass. A batch whose COMMIT got through before the link broke is
                 # written again without effect: its rows are no longer RUNNING.
                 log.warning(
                     "results_wait", extra={"action": "write_results", "waiting": len(held), "error": str(error)[:200]}
                 )
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)
-            now = datetime.now(UTC)
-            late = [result for result in held if result.claim.lease_until <= now]
+            late = [result for result in held if result.claim.lease_until <= result.claim.clock.now()]
             if late:
                 log.error("results_dropped", extra={"action": "write_results", "dropped": len(late)})
-                held = [result for result in held if result.claim.lease_until > now]
+                gone = {result.claim.id for result in late}
+                held = [result for result in held if result.claim.id not in gone]
         if stored:
             await self._fence.record([result for result in batch if result.claim.id in stored])
         self._finished(batch, stored)

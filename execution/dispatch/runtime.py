@@ -59,8 +59,14 @@ def conninfo() -> str:
 
 @worker_ready.connect
 def _start(sender: Any, **_kwargs: object) -> None:
-    if DISPATCH_QUEUE in sender.app.amqp.queues.consume_from:
+    if DISPATCH_QUEUE not in sender.app.amqp.queues.consume_from:
+        return
+    try:
         engine()
+    except Exception as error:
+        # Celery would log it and go on without an engine: a worker that takes messages and delivers nothing.
+        log.critical("engine_did_not_start", extra={"action": "engine"}, exc_info=error)
+        raise SystemExit(1) from error
 
 
 @worker_shutting_down.connect

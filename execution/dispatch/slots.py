@@ -5,12 +5,12 @@ from collections import deque
 
 
 class Slots:
-    """A counting gate that hands out several slots at once, first come first served. For one event loop."""
+    """A counting gate, first come first served. For one event loop."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.free = total
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._closed: Exception | None = None
 
     def close(self, error: Exception) -> None:
@@ -22,32 +22,28 @@ class Slots:
         self._waiting.clear()
 
     async def reserve(self, wanted: int) -> int:
-        """Wait until `wanted` slots (at most all there are) are free and take them. Returns how many were taken."""
+        """Take up to `wanted` slots: what is free, at least one, waiting for that if need be. Returns how many."""
         if self._closed is not None:
             raise self._closed
-        count = min(wanted, self.total)
-        if not self._waiting and self.free >= count:
-            self.free -= count
-            return count
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((count, ticket))
+        if not self._waiting and self.free > 0:
+            return self._take(wanted)
+        ticket: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((wanted, ticket))
         try:
-            await ticket
+            return await ticket
         except asyncio.CancelledError:
             if ticket.done() and not ticket.cancelled() and ticket.exception() is None:
-                self.release(count)
+                self.release(ticket.result())
             raise
-        return count
 
     def release(self, count: int) -> None:
         self.free += count
-        while self._waiting:
-            wanted, ticket = self._waiting[0]
-            if ticket.done():
-                self._waiting.popleft()
-                continue
-            if self.free < wanted:
-                return
-            self._waiting.popleft()
-            self.free -= wanted
-            ticket.set_result(None)
+        while self._waiting and self.free > 0:
+            wanted, ticket = self._waiting.popleft()
+            if not ticket.done():
+                ticket.set_result(self._take(wanted))
+
+    def _take(self, wanted: int) -> int:
+        count = min(wanted, self.free)
+        self.free -= count
+        return count

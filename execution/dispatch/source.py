@@ -6,8 +6,6 @@ The engine knows nothing of tables; a source knows nothing of sockets. Execution
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -17,24 +15,16 @@ from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra.clock import DatabaseClock
 from execution import publish, transitions
-from execution.domain.outcome import Claim, Result
+from execution.domain.outcome import Claim, Clock, Result
 from execution.domain.states import State
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Claimed:
-    """Rows that are now this worker's, and the database's clock as it read when they were claimed."""
-
-    claims: list[Claim]
-    clock: DatabaseClock
-
-
 class Source(Protocol):
     """A table of deliveries. Every method raises psycopg.OperationalError where the database cannot be reached."""
 
-    async def claim(self, ids: Sequence[UUID]) -> Claimed:
+    async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         """Take those of `ids` that wait for a worker."""
 
     async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
@@ -54,12 +44,14 @@ class ExecutionSource:
         self._pool = pool
         self._worker_id = worker_id
 
-    async def claim(self, ids: Sequence[UUID]) -> Claimed:
+    async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         async with self._pool.connection() as db:
             rows = await transitions.claim_queued(db, ids=ids, worker_id=self._worker_id)
+        if not rows:
+            return []
         # Of several readings the latest: an anchor may lag behind the true time, never run ahead of it.
-        clock = DatabaseClock(max((row["read_at"] for row in rows), default=datetime.fromtimestamp(0, UTC)))
-        return Claimed([_claim(row) for row in rows], clock)
+        clock = DatabaseClock(max(row["read_at"] for row in rows))
+        return [claim_of(row, clock) for row in rows]
 
     async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
         async with self._pool.connection() as db:
@@ -112,7 +104,8 @@ def _internal_failure(result: Result) -> Result:
     )
 
 
-def _claim(row: dict[str, Any]) -> Claim:
+def claim_of(row: dict[str, Any], clock: Clock) -> Claim:
+    """The claim that a row of the claiming statement stands for."""
     return Claim(
         id=row["id"],
         claim_seq=row["claim_seq"],
@@ -130,4 +123,5 @@ def _claim(row: dict[str, Any]) -> Claim:
         timeout_s=row["timeout_s"],
         retry=row["retry"],
         traceparent=row["traceparent"],
+        clock=clock,
     )

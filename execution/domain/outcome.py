@@ -2,10 +2,20 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from .states import State
+
+
+class Clock(Protocol):
+    """The database's clock, as the worker carries it."""
+
+    def now_s(self) -> float:
+        """Unix seconds."""
+
+    def now(self) -> datetime:
+        """The same as an aware time."""
 
 
 @dataclass(slots=True)
@@ -30,6 +40,8 @@ class Claim:
     timeout_s: float
     retry: dict[str, Any]
     traceparent: str
+    clock: Clock
+    """Every time that is compared with the database's, or stored beside it, is read here."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ WITH wanted AS (
     FOR UPDATE OF e
 ), begun AS (
     UPDATE execution_execution e
-    SET attempt = held.attempt, begun_seq = e.claim_seq, started_at = coalesce(e.started_at, clock_timestamp())
+    SET attempt = held.attempt, begun_seq = e.claim_seq, started_at = coalesce(e.started_at, greatest(e.due_at, clock_timestamp()))
     FROM held
     WHERE e.id = held.id AND NOT held.cancelled AND NOT held.paused
     RETURNING e.id

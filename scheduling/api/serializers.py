@@ -45,7 +45,7 @@ class MoveSerializer(StrictSerializer):
 
 
 class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
-    job_definition = UuidField(source="job_definition_id", read_only=True)
+    job_definition = UuidField(source="job_definition_id", read_only=True, allow_null=True)
     run_at = TimestampField(read_only=True)
     created_at = TimestampField(read_only=True)
     updated_at = TimestampField(read_only=True)

@@ -78,9 +78,11 @@ def test_a_bucket_of_twenty_thousand_due_rows_fans_out_completely(
     rows = make_executions(workspace, URL, 20_000)
     bucket_id = in_one_bucket(rows)
     with eager_workers(redis_server) as taken:
-        done = fan_out(bucket_id=bucket_id, budget_s=60)
-    assert (done.queued, done.published, done.finished) == (20_000, 20_000, True)
-    assert len(taken) == 200
+        published = 0
+        while not (done := fan_out(bucket_id=bucket_id)).finished:
+            published += done.published
+    assert published + done.published == 20_000
+    assert len(taken) >= 200
     assert not Execution.objects.exclude(state="QUEUED").exists()
 
 
@@ -119,7 +121,7 @@ def test_it_holds_back_while_the_queue_is_longer_than_the_workers_deliver_in_two
     done = fan_out(bucket_id=bucket_id, budget_s=1)
     assert done.published == LEAST_BACKLOG * 100
     assert not done.finished
-    assert messages(redis_server, "bucket-triggers")[-1] == [bucket_id]
+    assert Bucket.objects.get(id=bucket_id).triggered_at is None, "the next tick of the fire loop goes on"
     now = timezone.now()
     Worker.objects.create(id=new_id(), name="w", started_at=now, heartbeat_at=now, rate_per_s=2500)
     done = fan_out(bucket_id=bucket_id, budget_s=1)

@@ -11,11 +11,12 @@ import pytest
 from django.utils import timezone
 from psycopg import AsyncConnection
 
+from chronos_site.infra.clock import DatabaseClock
 from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
 from execution import transitions
 from execution.dispatch.runtime import conninfo
-from execution.dispatch.source import _claim
+from execution.dispatch.source import claim_of
 from execution.domain.outcome import Claim, Result
 from execution.domain.states import EDGES, TERMINAL, State, may_move
 from execution.models import Execution
@@ -31,7 +32,7 @@ def on_engine(work: Callable[[AsyncConnection[Any], Claim], Awaitable[Sequence[U
 
     def move(execution_id: UUID) -> Sequence[UUID]:
         row = Execution.objects.filter(id=execution_id).values().get()
-        claim = _claim({**row, "attempt": 0})
+        claim = claim_of({**row, "attempt": 0}, DatabaseClock(timezone.now()))
 
         async def run() -> Sequence[UUID]:
             async with await AsyncConnection.connect(conninfo(), autocommit=True) as db:
@@ -143,7 +144,7 @@ def test_an_older_claim_changes_nothing(name: str, workspace: Workspace) -> None
     stale = Execution.objects.filter(id=row.id).values().get()
 
     async def run() -> Sequence[UUID]:
-        claim = _claim({**stale, "claim_seq": 2})
+        claim = claim_of({**stale, "claim_seq": 2}, DatabaseClock(timezone.now()))
         async with await AsyncConnection.connect(conninfo(), autocommit=True) as db:
             match name:
                 case "release_running":

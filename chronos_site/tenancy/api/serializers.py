@@ -32,8 +32,8 @@ class ApiKeySerializer(StrictSerializer):
     prefix = serializers.CharField(read_only=True, help_text="The key's first characters, to recognise it by.")
     scopes = ScopesField()
     expires_at = TimestampField(required=False, allow_null=True, default=None)
-    revoked_at = TimestampField(read_only=True)
-    last_used_at = TimestampField(read_only=True, help_text="Exact to a minute.")
+    revoked_at = TimestampField(read_only=True, allow_null=True)
+    last_used_at = TimestampField(read_only=True, allow_null=True, help_text="Exact to a minute.")
     created_at = TimestampField(read_only=True)
 
     def validate_expires_at(self, value: datetime | None) -> datetime | None:
