@@ -38,6 +38,7 @@ HOUSE_TASKS = (
     ("chronos: scheduler tick", "scheduling.tasks.tick", "scheduler", 1, IntervalSchedule.SECONDS),
     ("chronos: retry tick", "execution.tasks.retry_tick", "scheduler", 1, IntervalSchedule.SECONDS),
     ("chronos: monitor tick", "execution.tasks.monitor_tick", "scheduler", 10, IntervalSchedule.SECONDS),
+    ("chronos: settle", "scheduling.tasks.settle", "scheduler", 5, IntervalSchedule.SECONDS),
     ("chronos: maintenance", "scheduling.tasks.maintain", "maintenance", 10, IntervalSchedule.MINUTES),
 )
 

@@ -22,6 +22,7 @@ app.conf.update(
     task_create_missing_queues=False,
     task_routes={
         "scheduling.tasks.tick": {"queue": "scheduler"},
+        "scheduling.tasks.settle": {"queue": "scheduler"},
         "execution.tasks.retry_tick": {"queue": "scheduler"},
         "execution.tasks.monitor_tick": {"queue": "scheduler"},
         "execution.tasks.fan_out": {"queue": "bucket-triggers"},

@@ -31,9 +31,9 @@ class TooOld(Refused):
 
 
 class Ended(Refused):
-    """The schedule is cancelled: it cannot be changed."""
+    """The schedule is completed or cancelled: it cannot be changed."""
 
-    code = "schedule_cancelled"
+    code = "schedule_ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def move_schedule(
     if expected_version is not None and schedule.version != expected_version:
         raise VersionMismatch(f"The schedule has version {schedule.version} by now. Read it again, then change it.")
     if schedule.state != Schedule.State.ACTIVE:
-        raise Ended("The schedule is cancelled. Make a new one.")
+        raise Ended(f"The schedule is {schedule.state}. Make a new one.")
     now = database_now()
     _refuse_too_old(run_at, now, 0)
     execution = execution_services.move_execution(

@@ -11,6 +11,7 @@ from chronos_site.infra.clock import database_now
 from execution import buckets
 from scheduling.loops import fire
 from scheduling.loops.purge import purge_spent_schedules
+from scheduling.loops.settle import settle_schedules
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,11 @@ log = logging.getLogger(__name__)
 @shared_task(name="scheduling.tasks.tick")
 def tick() -> None:
     fire.fire_due_buckets()
+
+
+@shared_task(name="scheduling.tasks.settle")
+def settle() -> None:
+    settle_schedules()
 
 
 @shared_task(name="scheduling.tasks.maintain")

@@ -81,6 +81,16 @@ class _Page:
 
 
 class ProblemAutoSchema(AutoSchema):
+    def get_summary(self) -> str | None:
+        """From the operation's id, where the view says nothing: `create_schedule` → "Create schedule"."""
+        said = super().get_summary()
+        return str(said) if said else self.get_operation_id().replace("_", " ").capitalize()
+
+    def map_parsers(self) -> list[str]:
+        """A merge patch is what PATCH takes; elsewhere the name would mean nothing."""
+        types = [str(media_type) for media_type in super().map_parsers()]
+        return [name for name in types if self.method == "PATCH" or "merge-patch" not in name]
+
     def get_override_parameters(self) -> list[Any]:
         parameters = list(super().get_override_parameters())
         if getattr(self._method(), "takes_idempotency_key", False):

@@ -6,6 +6,7 @@ process.
 """
 
 import json
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -76,6 +77,7 @@ class Stack:
         left = stop_recorded(self._run)
         if left:
             self._console.say("stack", f"stopped what an earlier run left: {', '.join(left)}")
+        self._check_settings()
         secrets = kept_secrets(self.home, SECRETS)
         ports = self._choose_ports()
         environment = site.site_environment(
@@ -90,6 +92,25 @@ class Stack:
         self.api_key = self._seed(environment, secrets["admin_password"])
         self._start_site(environment, ports["web"])
         return Started(url=f"http://127.0.0.1:{ports['web']}")
+
+    def _check_settings(self) -> None:
+        """A setting that cannot be read is told before anything starts. Raises StartError with its sentence."""
+        stand_ins = {
+            "DJANGO_SECRET_KEY": "x",
+            "DATABASE_URL": "postgresql://x:x@127.0.0.1:1/x",
+            "REDIS_URL": "redis://127.0.0.1:1/0",
+        }
+        read = subprocess.run(  # noqa: S603 - our own interpreter and module
+            site.python("-c", "import chronos_site.settings.base"),
+            env={**stand_ins, **self._environment},
+            cwd=site.ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if read.returncode:
+            told = read.stderr.strip().splitlines()[-1:] or ["The settings cannot be read."]
+            raise StartError(told[0].removeprefix("django.core.exceptions.ImproperlyConfigured: "))
 
     def watch(self) -> None:
         self.supervisor.watch()

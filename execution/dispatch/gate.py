@@ -1,8 +1,8 @@
 """The gate: the last look before a wave of sends.
 
 In this order: is the worker's own heartbeat fresh; does each row still stand under this claim, uncancelled and not
-paused (which begins its attempt); is the attempt's fence free. Then, for each send by itself: does the egress guard allow
-the target.
+paused (which begins its attempt); is the attempt's fence free. Then, for each send by itself: does the egress guard
+allow the target.
 """
 
 import asyncio

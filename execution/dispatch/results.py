@@ -63,8 +63,9 @@ class ResultWriter:
                 stored = set(await self._source.write_results(held))
                 break
             except psycopg.Error as error:
-                # Deadlocks, lost connections, a server that has become read-only: whatever it is, it may pass. A batch whose COMMIT got through before the link broke is
-                # written again without effect: its rows are no longer RUNNING.
+                # Deadlocks, lost connections, a server that has become read-only: whatever it is, it may pass. A batch
+                # whose COMMIT got through before the link broke is written again without effect: its rows are no
+                # longer RUNNING.
                 log.warning(
                     "results_wait", extra={"action": "write_results", "waiting": len(held), "error": str(error)[:200]}
                 )

@@ -10,7 +10,8 @@ from execution.models import JobDefinition
 class Schedule(models.Model):
     """When: one time, bound to a job definition or to an inline target.
 
-    What became of it is told by its executions; `state` says only whether it may still fire.
+    What became of it is told by its executions; `state` says only whether it may still fire: the settle loop makes it
+    COMPLETED within seconds of its execution's end.
     """
 
     class Kind(models.TextChoices):
@@ -18,6 +19,7 @@ class Schedule(models.Model):
 
     class State(models.TextChoices):
         ACTIVE = "ACTIVE"
+        COMPLETED = "COMPLETED"
         CANCELLED = "CANCELLED"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -40,6 +42,8 @@ class Schedule(models.Model):
         indexes = [
             models.Index(fields=["workspace", "-id"], name="schedule_page"),
             GinIndex(fields=["tags"], name="schedule_tags"),
+            # Reader: scheduling.loops.settle.
+            models.Index(fields=["run_at"], condition=models.Q(state="ACTIVE"), name="schedule_active"),
             # Reader: scheduling.loops.purge.
             models.Index(fields=["run_at"], name="schedule_run_at"),
         ]

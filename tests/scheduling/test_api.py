@@ -183,7 +183,7 @@ def test_cancel_is_safe_to_repeat_and_ends_the_execution(api: ApiClient) -> None
     assert Execution.objects.get(id=made["execution_id"]).state == "CANCELLED"
     assert api.get(f"/v1/schedules/{made['id']}").json()["state"] == "CANCELLED"
     moved = api.patch(f"/v1/schedules/{made['id']}", {"run_at": "2031-05-01T00:00:00Z"})
-    assert (moved.status_code, moved.json()["code"]) == (409, "schedule_cancelled")
+    assert (moved.status_code, moved.json()["code"]) == (409, "schedule_ended")
 
 
 def test_a_foreign_schedule_is_404(api: ApiClient, other_api: ApiClient) -> None:

@@ -1,0 +1,42 @@
+"""Settings from the environment: a value that cannot be read is one clear sentence."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from chronos_site.settings import env
+
+
+@pytest.mark.parametrize("raw", ["127.0.0.1/8", "127.0.0.1", "ten/8", "10.0.0.0/8, nonsense"])
+def test_a_network_that_is_not_exact_is_refused_with_the_variables_name(
+    monkeypatch: pytest.MonkeyPatch, raw: str
+) -> None:
+    monkeypatch.setenv("CHRONOS_EGRESS_ALLOW", raw)
+    with pytest.raises(ImproperlyConfigured, match="^CHRONOS_EGRESS_ALLOW: "):
+        env.networks("CHRONOS_EGRESS_ALLOW")
+
+
+def test_exact_networks_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHRONOS_EGRESS_ALLOW", "127.0.0.0/8, ::1/128")
+    assert env.networks("CHRONOS_EGRESS_ALLOW") == ["127.0.0.0/8", "::1/128"]
+
+
+@pytest.mark.parametrize("raw", ["abc", "0", "1.5", "999999"])
+def test_a_number_outside_its_range_or_none_is_refused(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+    monkeypatch.setenv("CHRONOS_MAX_IN_FLIGHT", raw)
+    with pytest.raises(ImproperlyConfigured, match="CHRONOS_MAX_IN_FLIGHT="):
+        env.integer("CHRONOS_MAX_IN_FLIGHT", 1000, low=1, high=20_000)
+
+
+def test_a_flag_is_true_or_false_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_DEBUG", "maybe")
+    with pytest.raises(ImproperlyConfigured, match="DJANGO_DEBUG='maybe'"):
+        env.flag("DJANGO_DEBUG")
+    monkeypatch.setenv("DJANGO_DEBUG", "yes")
+    assert env.flag("DJANGO_DEBUG")
+
+
+@pytest.mark.parametrize("raw", ["mysql://a:b@c/d", "postgresql://", "postgresql://u:p@host/"])
+def test_a_database_url_of_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", raw)
+    with pytest.raises(ImproperlyConfigured, match="DATABASE_URL must look like"):
+        env.postgres("DATABASE_URL", pool={})
