@@ -84,7 +84,9 @@ def postgres(name: str, pool: dict[str, object]) -> dict[str, object]:
         "HOST": parts.hostname,
         "PORT": parts.port or 5432,
         "CONN_MAX_AGE": 0,
-        "CONN_HEALTH_CHECKS": True,
+        # After a restart of Postgres the pool would sleep 1, 2, 4 s between the stale connections it finds; without the
+        # check each of them costs one 503, at once, and a request may be sent again.
+        "CONN_HEALTH_CHECKS": False,
         "OPTIONS": {
             "pool": pool,
             "application_name": "chronos",

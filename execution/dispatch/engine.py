@@ -132,7 +132,8 @@ class Engine:
             timeout=10,
             # After an outage the pool would wait longer and longer, up to minutes, before it looks again.
             reconnect_timeout=5,
-            check=AsyncConnectionPool.check_connection,
+            # No check of each connection: after a restart the pool would sleep 1, 2, 4 s between stale ones, while
+            # every caller here tries again at once.
             open=False,
             kwargs={"autocommit": True},
         )

@@ -53,6 +53,14 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+@pytest.fixture
+def fresh_pool() -> Iterator[None]:
+    """The stale connections that a test leaves in Django's pool go with it."""
+    yield
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # PostgreSQL only.
+
+
 def cut_other_backends() -> None:
     sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -61,7 +69,7 @@ def cut_other_backends() -> None:
 
 
 def test_backends_that_are_cut_while_idle_lose_no_message(
-    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
+    fresh_pool: None, engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
 ) -> None:
     rows = make_executions(workspace, receiver.url(), 60)
     ids = queue(rows)
@@ -73,7 +81,7 @@ def test_backends_that_are_cut_while_idle_lose_no_message(
 
 
 def test_a_server_that_is_read_only_for_a_while_costs_no_result(
-    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
+    fresh_pool: None, engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
 ) -> None:
     receiver.answer(Answer(delay_s=0.5))
     rows = make_executions(workspace, receiver.url(), 5)
