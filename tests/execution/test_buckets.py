@@ -2,7 +2,6 @@
 
 import random
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -15,25 +14,12 @@ from execution import buckets
 from execution.models import Bucket, Execution
 from tests.making import age, make_executions
 from tests.processes import wait_until
+from tests.threads import in_thread, lock_waiters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 URL = "http://127.0.0.1:9/"
 OLD = timedelta(minutes=20)
-
-
-def in_thread(work: Callable[[], object]) -> threading.Thread:
-    """Run on a connection of its own."""
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 def now_s() -> float:
@@ -105,19 +91,11 @@ def test_adding_waits_for_a_closing_under_way_and_then_reopens() -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM execution_bucket WHERE id = %s FOR UPDATE", [bucket_id])
         thread = in_thread(add)
-        wait_until(lambda: _waiters() == 1)
+        wait_until(lambda: lock_waiters() == 1)
         assert not opened.is_set()
         cursor.execute("UPDATE execution_bucket SET state = 'CLOSED' WHERE id = %s", [bucket_id])
     thread.join()
     assert Bucket.objects.get(id=bucket_id).state == "OPEN"
-
-
-def _waiters() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        )
-        return int(cursor.fetchone()[0])
 
 
 def test_posts_against_a_bucket_that_is_being_closed_leave_nothing_behind(workspace: Workspace) -> None:

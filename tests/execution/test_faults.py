@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
@@ -26,6 +26,7 @@ from scheduling.models import Schedule
 from tests.clients import ApiClient, ProgrammableReceiver
 from tests.making import age, make_executions, make_job, states_of
 from tests.processes import wait_until
+from tests.threads import in_thread, lock_waiters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,18 +40,6 @@ def queue(rows: list[Execution]) -> list[UUID]:
 def sql(text: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(text)
-
-
-def in_thread(work: Callable[[], object]) -> threading.Thread:
-    def run() -> None:
-        try:
-            work()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 @pytest.fixture
@@ -149,18 +138,10 @@ def test_a_job_that_is_being_deleted_takes_no_new_execution(workspace: Workspace
     with transaction.atomic():
         services.delete_job_definition(workspace=workspace, job_id=job.id)
         thread = in_thread(run)
-        wait_until(lambda: _waiters() == 1)
+        wait_until(lambda: lock_waiters() == 1)
     thread.join()
     assert len(outcome) == 1
     assert not Execution.objects.exists()
-
-
-def _waiters() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        )
-        return int(cursor.fetchone()[0])
 
 
 def test_a_resume_does_not_overwrite_a_time_that_is_being_changed(workspace: Workspace) -> None:
@@ -179,7 +160,7 @@ def test_a_resume_does_not_overwrite_a_time_that_is_being_changed(workspace: Wor
     with transaction.atomic():
         scheduling.move_schedule(workspace=workspace, schedule_id=schedule.id, run_at=later, expected_version=None)
         thread = in_thread(lambda: services.resume_job_definition(workspace=workspace, job_id=job.id))
-        wait_until(lambda: _waiters() == 1)
+        wait_until(lambda: lock_waiters() == 1)
     thread.join()
     row.refresh_from_db()
     assert row.due_at == row.scheduled_for == later
