@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 STALE_TICK_S = 5.0
 EXPIRES_S = 30
 CLOCK_JUMP_S = 2.0
+NOT_LEADING_S = 0.5
+"""How soon an entry is asked again while another leads: a takeover's first tick waits no longer."""
 
 # Which loop a task belongs to. Tasks that are not named here are sent by whoever leads the scheduler.
 SCHEDULER = "scheduler"
@@ -69,7 +71,7 @@ class LeaderEntry(ModelEntry):
 
     def is_due(self) -> schedules.schedstate:
         if self.leads is not None and not self.leads(self.task):
-            return schedules.schedstate(False, 1.0)
+            return schedules.schedstate(False, NOT_LEADING_S)
         if self.last_run_at > timezone.now():
             # Written by a clock that ran ahead: waiting for it could mean hours of silence.
             return schedules.schedstate(True, 1.0)

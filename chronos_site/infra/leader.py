@@ -21,6 +21,8 @@ from redis.exceptions import RedisError
 log = logging.getLogger(__name__)
 
 PREFIX = "chronos:leader:"
+PASS_S = 0.3
+"""How long one who holds another lock leaves a free one to others."""
 
 _RENEW = (
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end"
@@ -101,7 +103,10 @@ class Leadership:
     def _pause(self) -> float:
         if self.leading:
             return min(self._lock.renew_s, 1.0)
-        return min(random.uniform(1.0, 2.0), self._lock.ttl_s / 3)  # noqa: S311 - jitter, not a secret
+        if self._passed:
+            return PASS_S
+        # Short enough for a takeover within the TTL and two seconds, the first tick included.
+        return min(random.uniform(0.5, 1.0), self._lock.ttl_s / 3)  # noqa: S311 - jitter, not a secret
 
     def _contend(self, begun: float) -> None:
         if self.leading:
