@@ -5,16 +5,35 @@ transport options are in docs/adr/0002-celery-on-redis.md.
 """
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
 from celery.signals import setup_logging
-from kombu import Queue
+from kombu import Connection, Queue
+
+from chronos_site.observability import consumption
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 
 QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "maintenance")
 
-app = Celery("chronos")
+RECONNECT_LONGEST_S = 5
+
+
+class BrokerConnection(Connection):
+    """After an outage the broker is looked for every few seconds; the library's own pauses grow to thirty."""
+
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        pauses = {"interval_start": 1, "interval_step": 1, "interval_max": RECONNECT_LONGEST_S}
+        return super().ensure_connection(*args, **{**pauses, **kwargs})
+
+
+class Broker(AMQP):
+    Connection = BrokerConnection
+
+
+app = Celery("chronos", amqp=Broker)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
     task_queues=[Queue(name) for name in QUEUES],
@@ -27,6 +46,8 @@ app.conf.update(
         "execution.tasks.monitor_tick": {"queue": "scheduler"},
         "execution.tasks.fan_out": {"queue": "bucket-triggers"},
         "execution.tasks.dispatch": {"queue": "job-dispatch"},
+        "chronos_site.api.tasks.run_operations": {"queue": "maintenance"},
+        "chronos_site.api.tasks.purge_operations": {"queue": "maintenance"},
     },
     task_serializer="json",
     accept_content=["json"],
@@ -48,11 +69,15 @@ app.conf.update(
         "visibility_timeout": 180,
         "unacked_restore_interval": 10,
         "unacked_restore_throttle": 1,
-        "socket_timeout": 10,
-        "socket_connect_timeout": 5,
+        # A link that has gone silent costs this once for every pooled connection, one after the other.
+        "socket_timeout": 3,
+        "socket_connect_timeout": 3,
         "socket_keepalive": True,
-        "health_check_interval": 10,
+        # Seconds, on top of the poll's own one, until a poll without an answer is given up.
+        "health_check_interval": 4,
         "retry_on_timeout": False,
+        # A publish that finds no broker says so at once; its rows go back to where a loop finds them.
+        "max_retries": 0,
     },
     beat_scheduler="chronos_site.beat.LeaderScheduler",
     beat_max_loop_interval=1,
@@ -60,6 +85,7 @@ app.conf.update(
     enable_utc=True,
 )
 app.autodiscover_tasks()
+consumption.install(app)
 
 
 @setup_logging.connect

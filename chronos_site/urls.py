@@ -17,6 +17,7 @@ urlpatterns = [
     path("readyz", health.readyz),
     path("v1/openapi.json", api.openapi_json, name="openapi"),
     path("v1/docs", _swagger),
+    path("v1/", include("chronos_site.api.operations.urls")),
     path("v1/", include("chronos_site.tenancy.api.urls")),
     path("v1/", include("execution.api.urls")),
     path("v1/", include("scheduling.api.urls")),

@@ -17,9 +17,10 @@ from django.db import connection, transaction
 from redis.exceptions import RedisError
 
 from chronos_site.infra.sql import statement
-from execution import buckets, publish, transitions
+from execution import buckets, overlap, publish, transitions
 from execution.domain.states import State
-from execution.models import JobDefinition
+from execution.models import Execution, JobDefinition
+from execution.services import JOB_PAUSED, MISFIRE
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,22 @@ class FanOut:
     published: int = 0
     parked: int = 0
     expired: int = 0
+    skipped: int = 0
     finished: bool = False
     """No due row was left when it ended."""
     unpublished: list[UUID] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A row of select_due.sql: locked, PENDING and due."""
+
+    id: UUID
+    job_id: UUID | None
+    expired: bool
+    on_deadline: str
+    concurrency_key: str | None
+    overlap: str
 
 
 def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
@@ -69,7 +83,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     # Last, so that a row which came in meanwhile is seen by the next tick of the fire loop. What is left is triggered
     # by that tick too: messages that sent their own successors would multiply with every POST to a busy bucket.
     buckets.untrigger(bucket_ids=[bucket_id])
-    if done.queued or done.parked or done.expired:
+    if done.queued or done.parked or done.expired or done.skipped:
         log.info(
             "fan_out",
             extra={
@@ -79,6 +93,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
                 "given_back": len(done.unpublished),
                 "parked": done.parked,
                 "expired": done.expired,
+                "skipped": done.skipped,
                 "finished": done.finished,
             },
         )
@@ -103,25 +118,50 @@ def _give_back(bucket_id: int, ids: list[UUID]) -> None:
 def _take_due(bucket_id: int, batch: int, done: FanOut) -> list[UUID] | None:
     """One committed batch: expired rows end, rows of paused jobs park, the rest is QUEUED. None: nothing was due."""
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(
-                statement("execution", "select_due"),
-                {"bucket_id": bucket_id, "horizon_s": settings.CHRONOS_DISPATCH_HORIZON_S, "batch": batch},
-            )
-            due: list[tuple[UUID, UUID | None, bool]] = cursor.fetchall()
+        due = _lock_due(bucket_id, batch)
         if not due:
             return None
-        late = [row_id for row_id, _job, expired in due if expired]
-        if late:
-            done.expired += len(transitions.expire_pending(ids=late))
-        paused = _mark_paused_jobs({job for _id, job, expired in due if job is not None and not expired})
-        held = [row_id for row_id, job, expired in due if not expired and job in paused]
+        _turn_away_late([row for row in due if row.expired], done)
+        fresh = [row for row in due if not row.expired]
+        paused = _mark_paused_jobs({row.job_id for row in fresh if row.job_id is not None})
+        held = [row.id for row in fresh if row.job_id in paused]
         if held:
-            done.parked += park_pending(ids=held)
-        due_now = [row_id for row_id, job, expired in due if not expired and job not in paused]
-        queued = set(transitions.queue_pending(ids=due_now)) if due_now else set()
+            done.parked += park_pending(ids=held, reason=JOB_PAUSED)
+        queued = _queue([row for row in fresh if row.job_id not in paused], done)
     done.queued += len(queued)
-    return [row_id for row_id in due_now if row_id in queued]
+    return [row.id for row in fresh if row.id in queued]
+
+
+def _lock_due(bucket_id: int, batch: int) -> list[Due]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement("execution", "select_due"),
+            {"bucket_id": bucket_id, "horizon_s": settings.CHRONOS_DISPATCH_HORIZON_S, "batch": batch},
+        )
+        return [Due(*row) for row in cursor.fetchall()]
+
+
+def _turn_away_late(late: list[Due], done: FanOut) -> None:
+    """Past its deadline a row ends as EXPIRED, or waits for the judgement of its schedule's misfire policy."""
+    expire = [row.id for row in late if row.on_deadline == Execution.OnDeadline.EXPIRE]
+    judge = [row.id for row in late if row.on_deadline == Execution.OnDeadline.MISFIRE]
+    if expire:
+        done.expired += len(transitions.expire_pending(ids=expire))
+    if judge:
+        done.parked += park_pending(ids=judge, reason=MISFIRE)
+
+
+def _queue(rows: list[Due], done: FanOut) -> set[UUID]:
+    """PENDING → QUEUED, those with a concurrency key by the rule of overlap."""
+    free = [row.id for row in rows if row.concurrency_key is None]
+    queued = set(transitions.queue_pending(ids=free)) if free else set()
+    keyed = [overlap.Keyed(row.id, row.concurrency_key, row.overlap) for row in rows if row.concurrency_key is not None]
+    if keyed:
+        admitted = overlap.admit(keyed)
+        done.skipped += admitted.skipped
+        done.parked += admitted.parked
+        queued.update(admitted.queued)
+    return queued
 
 
 def _mark_paused_jobs(job_ids: set[UUID]) -> set[UUID]:
@@ -140,13 +180,12 @@ def _mark_paused_jobs(job_ids: set[UUID]) -> set[UUID]:
     return set(paused)
 
 
-def park_pending(*, ids: list[UUID]) -> int:
-    """Take PENDING rows out of their bucket until their job is resumed. Returns how many."""
+def park_pending(*, ids: list[UUID], reason: str) -> int:
+    """Take PENDING rows out of their bucket, for a reason that names who puts them back. Returns how many."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE execution_execution SET bucket_id = NULL, park_reason = 'job_paused'"
-            " WHERE id = ANY(%s) AND state = %s",
-            [ids, State.PENDING],
+            "UPDATE execution_execution SET bucket_id = NULL, park_reason = %s WHERE id = ANY(%s) AND state = %s",
+            [reason, ids, State.PENDING],
         )
         return int(cursor.rowcount)
 

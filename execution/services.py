@@ -1,12 +1,12 @@
-"""What may be done with job definitions and executions. `create_executions` is the one place that makes executions.
+"""What may be done with job definitions and executions; `execution.making` makes the executions.
 
 Every function is bound to a workspace, runs in one transaction and raises `Refused` subclasses with one clear sentence.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -15,16 +15,20 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from chronos_site.infra.clock import database_now
-from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
-from execution import buckets, publish, quotas, transitions
+from execution import buckets, quotas, transitions
 from execution.domain.buckets import bucket_of
 from execution.domain.states import TERMINAL, State
+from execution.making import NewExecution, create_executions, trigger_soon
 from execution.models import Execution, JobDefinition
 
 log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT_S = 30.0
+JOB_PAUSED = "job_paused"
+"""The park reason of what waits for its job definition to be resumed."""
+MISFIRE = "misfire"
+"""The park reason of what its schedule's misfire policy has to judge."""
 
 T = TypeVar("T")
 
@@ -61,89 +65,7 @@ class NotPending(Refused):
         self.state = state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewExecution:
-    """What an execution is made from: a snapshot, independent of its job definition from then on."""
-
-    scheduled_for: datetime
-    """The nominal time, aware."""
-    due_at: datetime | None = None
-    """When to send; None: `scheduled_for`, or now where that has passed."""
-    start_deadline: datetime | None = None
-    trigger: str
-    kind: str
-    target: dict[str, Any]
-    payload: Any
-    timeout_s: float
-    retry: dict[str, Any]
-    tags: list[str] = field(default_factory=list)
-    traceparent: str
-    schedule_id: UUID | None = None
-    job_definition_id: UUID | None = None
-    job_version: int | None = None
-    run_no: int = 0
-    replay_of: UUID | None = None
-    id: UUID = field(default_factory=new_id)
-
-
 # --- executions ----------------------------------------------------------------------------------
-
-
-@transaction.atomic
-def create_executions(*, workspace: Workspace, new: Sequence[NewExecution]) -> list[Execution]:
-    """Make executions and their buckets, in the caller's transaction. Raises quotas.QuotaExceeded.
-
-    Buckets are locked before the rows go in, so none of them can be closed over a row. What is due within the
-    look-ahead is triggered on commit, best effort: the fire loop finds it anyway.
-    """
-    now = database_now()
-    quotas.check_pending(workspace=workspace, adding=len(new))
-    shards = settings.CHRONOS_BUCKET_SHARDS
-    rows = []
-    for item in new:
-        due_at = max(item.due_at or item.scheduled_for, now)
-        rows.append(
-            Execution(
-                id=item.id,
-                workspace=workspace,
-                job_definition_id=item.job_definition_id,
-                job_version=item.job_version,
-                schedule_id=item.schedule_id,
-                scheduled_for=item.scheduled_for,
-                run_no=item.run_no,
-                replay_of=item.replay_of,
-                trigger=item.trigger,
-                kind=item.kind,
-                target=item.target,
-                payload=item.payload,
-                timeout_s=item.timeout_s,
-                retry=item.retry,
-                tags=item.tags,
-                traceparent=item.traceparent,
-                state=State.PENDING,
-                due_at=due_at,
-                start_deadline=item.start_deadline,
-                bucket_id=bucket_of(item.id, due_at, shards),
-                created_at=now,
-            )
-        )
-    buckets.open_buckets(row.bucket_id for row in rows if row.bucket_id is not None)
-    Execution.objects.bulk_create(rows, batch_size=1000)
-    _trigger_soon(rows, now)
-    return rows
-
-
-def _trigger_soon(rows: Sequence[Execution], now: datetime) -> None:
-    """On commit, trigger the buckets of rows that are due within the look-ahead."""
-    horizon = now + timedelta(seconds=settings.CHRONOS_DISPATCH_HORIZON_S)
-    soon = sorted({row.bucket_id for row in rows if row.bucket_id is not None and row.due_at <= horizon})
-    if soon:
-        transaction.on_commit(lambda: _trigger(soon), robust=True)
-
-
-def _trigger(bucket_ids: list[int]) -> None:
-    unsent = publish.publish_triggers(bucket_ids)
-    buckets.untrigger(bucket_ids=unsent)
 
 
 @transaction.atomic
@@ -170,7 +92,7 @@ def move_execution(
     if row.bucket_id is not None:
         row.bucket_id = bucket_id
     row.save(update_fields=["scheduled_for", "start_deadline", "due_at", "bucket_id"])
-    _trigger_soon([row], now)
+    trigger_soon([row], now)
     return row
 
 
@@ -186,15 +108,19 @@ class Cancelled:
 @transaction.atomic
 def cancel_executions(*, workspace: Workspace, ids: Sequence[UUID], reason: str = "cancelled") -> Cancelled:
     """Cancel what no worker holds; ask the worker where one does; leave what has ended."""
-    states = dict(
+    rows = (
         Execution.objects.filter(workspace=workspace, id__in=ids)
         .order_by("id")
         .select_for_update()
-        .values_list("id", "state")
+        .values_list("id", "state", "concurrency_key")
     )
+    states = {execution_id: state for execution_id, state, _ in rows}
+    keys = [key for _, _, key in rows if key is not None]
     waiting = [i for i, state in states.items() if state in {State.PENDING, State.QUEUED, State.RETRYING}]
     running = [i for i, state in states.items() if state == State.RUNNING]
     done = transitions.cancel_waiting(ids=waiting, reason=reason) if waiting else []
+    if done and keys:
+        transitions.release_overlapped(keys=keys)
     if running:
         Execution.objects.filter(id__in=running, cancel_requested_at__isnull=True).update(
             cancel_requested_at=timezone.now()
@@ -222,28 +148,62 @@ def _release_job(*, job_id: UUID, most: int) -> int:
         return 0
     now = database_now()
     rows = list(
-        Execution.objects.filter(job_definition_id=job_id, state=State.PENDING, bucket_id__isnull=True)
+        Execution.objects.filter(
+            job_definition_id=job_id, state=State.PENDING, bucket_id__isnull=True, park_reason=JOB_PAUSED
+        )
         .order_by("id")
         .select_for_update()
         .only("id", "due_at")[: most + 1]
     )
-    batch = rows[:most]
-    for row in batch:
-        row.due_at = max(row.due_at, now)
-        row.bucket_id = bucket_of(row.id, row.due_at, settings.CHRONOS_BUCKET_SHARDS)
-    buckets.open_buckets(row.bucket_id for row in batch if row.bucket_id is not None)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE execution_execution e SET due_at = w.due_at, bucket_id = w.bucket_id, park_reason = ''"
-            " FROM unnest(%s::uuid[], %s::timestamptz[], %s::bigint[]) AS w(id, due_at, bucket_id)"
-            " WHERE e.id = w.id AND e.state = 'PENDING' AND e.bucket_id IS NULL",
-            [[r.id for r in batch], [r.due_at for r in batch], [r.bucket_id for r in batch]],
-        )
-        released = int(cursor.rowcount)
+    released = _unpark(rows[:most], reason=JOB_PAUSED, now=now)
     if len(rows) <= most:
         JobDefinition.objects.filter(id=job_id).update(has_parked=False)
-    _trigger_soon(batch, now)
     return released
+
+
+def _unpark(rows: Sequence[Execution], *, reason: str, now: datetime) -> int:
+    """Put locked rows that are parked for this reason back into buckets, due by their time or now."""
+    for row in rows:
+        row.due_at = max(row.due_at, now)
+        row.bucket_id = bucket_of(row.id, row.due_at, settings.CHRONOS_BUCKET_SHARDS)
+    buckets.open_buckets(row.bucket_id for row in rows if row.bucket_id is not None)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE execution_execution e SET due_at = w.due_at, bucket_id = w.bucket_id, park_reason = '',"
+            " start_deadline = CASE WHEN park_reason = 'misfire' THEN NULL ELSE start_deadline END"
+            " FROM unnest(%s::uuid[], %s::timestamptz[], %s::bigint[]) AS w(id, due_at, bucket_id)"
+            " WHERE e.id = w.id AND e.state = 'PENDING' AND e.park_reason = %s",
+            [[r.id for r in rows], [r.due_at for r in rows], [r.bucket_id for r in rows], reason],
+        )
+        released = int(cursor.rowcount)
+    trigger_soon(rows, now)
+    return released
+
+
+def release_missed(*, ids: Sequence[UUID], now: datetime) -> int:
+    """Occurrences that missed their deadline and fire after all: now, and without a deadline. Call in a transaction."""
+    rows = Execution.objects.filter(id__in=ids).order_by("id").select_for_update().only("id", "due_at")
+    return _unpark(list(rows), reason=MISFIRE, now=now)
+
+
+def skip_occurrence(*, execution_id: UUID, reason: str) -> bool:
+    """Pass over a PENDING occurrence. False where it is PENDING no more."""
+    return bool(transitions.skip_pending(ids=[execution_id], reason=reason))
+
+
+def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[datetime]:
+    """Delete a schedule's occurrences that are not yet QUEUED (later than `after`), under the schedule's lock.
+
+    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. Returns
+    their nominal times; the caller sets the schedule back to the first of them.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM execution_execution WHERE schedule_id = %s AND state = 'PENDING' AND trigger = 'schedule'"
+            " AND run_no = 0 AND (%s::timestamptz IS NULL OR scheduled_for > %s) RETURNING scheduled_for",
+            [schedule_id, after, after],
+        )
+        return sorted(row[0] for row in cursor.fetchall())
 
 
 # --- job definitions -----------------------------------------------------------------------------

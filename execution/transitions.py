@@ -61,12 +61,44 @@ def queue_pending(*, ids: Sequence[UUID]) -> list[UUID]:
     )
 
 
+def queue_keyed(*, ids: Sequence[UUID]) -> list[UUID]:
+    """PENDING → QUEUED for rows with a concurrency key, one per key, where no other with it is under way.
+
+    Raises IntegrityError where another came between the look and the write.
+    """
+    return _changed(
+        "UPDATE execution_execution e SET state = 'QUEUED',"
+        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
+        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' AND NOT EXISTS ("
+        "  SELECT 1 FROM execution_execution a WHERE a.concurrency_key = e.concurrency_key"
+        "  AND a.state IN ('QUEUED', 'RUNNING', 'RETRYING'))"
+        " RETURNING id",
+        {"ids": list(ids), "lease": QUEUED_LEASE_S},
+    )
+
+
+def skip_pending(*, ids: Sequence[UUID], reason: str) -> list[UUID]:
+    """PENDING → SKIPPED: overlap, misfire or a person passed over it."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'SKIPPED', state_reason = %(reason)s, bucket_id = NULL,"
+        " park_reason = '', finished_at = clock_timestamp()"
+        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' RETURNING id",
+        {"ids": list(ids), "reason": reason},
+    )
+
+
+def release_overlapped(*, keys: Sequence[str] | None) -> list[UUID]:
+    """No edge: parked rows whose key is free go back into a bucket. `keys` None looks at all of them."""
+    return _changed(statement("execution", "release_overlapped"), {"keys": None if keys is None else list(keys)})
+
+
 def expire_pending(*, ids: Sequence[UUID]) -> list[UUID]:
     """PENDING → EXPIRED, for rows whose `start_deadline` has passed."""
     return _changed(
         "UPDATE execution_execution SET state = 'EXPIRED', state_reason = 'start_deadline', bucket_id = NULL,"
         " finished_at = clock_timestamp()"
-        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' AND start_deadline <= clock_timestamp() RETURNING id",
+        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' AND on_deadline = 'expire'"
+        " AND start_deadline <= clock_timestamp() RETURNING id",
         {"ids": list(ids)},
     )
 
@@ -161,14 +193,47 @@ async def begin_attempts(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -
 
 
 async def release_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:
-    """RUNNING → QUEUED: a polite stop before the send began. The caller publishes the ids again."""
+    """RUNNING → QUEUED: the worker knows that it has not sent. The caller publishes the ids again.
+
+    No attempt is charged, also where the gate had begun one and its answer was lost.
+    """
     cursor = await db.execute(
         _HELD + "state = 'QUEUED', worker_id = NULL,"
+        " attempt = CASE WHEN e.begun_seq = e.claim_seq THEN e.attempt - 1 ELSE e.attempt END,"
+        " started_at = CASE WHEN e.begun_seq = e.claim_seq AND e.attempt = 1 THEN NULL ELSE e.started_at END,"
+        " begun_seq = CASE WHEN e.begun_seq = e.claim_seq THEN 0 ELSE e.begun_seq END,"
         " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
         " FROM held WHERE e.id = held.id RETURNING e.id",
         {**_keys(claims), "lease": QUEUED_LEASE_S},
     )
     return [row[0] for row in await cursor.fetchall()]
+
+
+async def unqueue_unpublished(db: AsyncConnection[Any], *, ids: Sequence[UUID]) -> list[UUID]:
+    """QUEUED → PENDING | RETRYING for rows whose message could not be published, so that a loop finds them in a second.
+
+    A row with a bucket was PENDING before it was queued; its bucket is opened again first, as whoever adds rows does. A
+    row without one came from the retry loop.
+    """
+    async with db.transaction():
+        await db.execute(
+            "INSERT INTO execution_bucket AS b (id, state, opened_at)"
+            " SELECT bucket_id, 'OPEN', clock_timestamp() FROM execution_execution"
+            " WHERE id = ANY(%(ids)s) AND state = 'QUEUED' AND bucket_id IS NOT NULL"
+            " GROUP BY bucket_id ORDER BY bucket_id"
+            " ON CONFLICT (id) DO UPDATE SET state = 'OPEN', closed_at = NULL, triggered_at = NULL"
+            " WHERE b.state = 'CLOSED'",
+            {"ids": list(ids)},
+        )
+        cursor = await db.execute(
+            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state = 'QUEUED'"
+            "  ORDER BY id FOR UPDATE)"
+            " UPDATE execution_execution e SET lease_until = NULL,"
+            " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END"
+            " FROM held WHERE e.id = held.id RETURNING e.id",
+            {"ids": list(ids)},
+        )
+        return [row[0] for row in await cursor.fetchall()]
 
 
 async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:
@@ -193,6 +258,12 @@ async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> 
         )
         parked = {row[0] for row in await cursor.fetchall()}
     return [found for found in released if found not in parked]
+
+
+async def tell_overlapped(db: AsyncConnection[Any], *, keys: Sequence[str]) -> None:
+    """The engine's `release_overlapped`, for keys whose execution has ended."""
+    if keys:
+        await db.execute(statement("execution", "release_overlapped"), {"keys": list(keys)})
 
 
 async def cancel_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:

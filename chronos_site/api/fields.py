@@ -17,6 +17,7 @@ from chronos_site.api.problems import PAYLOAD_TOO_LARGE
 DEEPEST_JSON = 64
 MOST_TAGS = 50
 MOST_HEADERS = 50
+MOST_FILTER_VALUES = 100
 LONGEST_HEADER_NAME = 128
 LONGEST_HEADER_VALUE = 4096
 FIRST_YEAR, LAST_YEAR = 2000, 2199
@@ -165,6 +166,21 @@ class TagsField(serializers.ListField):
         if errors:
             raise ValidationError(errors)
         return data
+
+
+class ManyField(serializers.ListField):
+    """A filter in a body: one value or a list of them, any of which matches. Comes out as a list."""
+
+    default_error_messages: ClassVar = {"empty": "An empty list finds nothing. Leave the filter out, or name a value."}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_empty=False, max_length=MOST_FILTER_VALUES, **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        if isinstance(data, list):
+            found: list[Any] = super().to_internal_value(data)
+            return found
+        return [self.child.run_validation(data)]
 
 
 class HeadersField(serializers.DictField):

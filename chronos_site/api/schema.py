@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
+from chronos_site.api.fields import MOST_FILTER_VALUES
 from chronos_site.api.problems import CONTENT_TYPE
 from chronos_site.api.queries import DEFAULT_LIMIT, MOST
 
@@ -50,6 +52,16 @@ class ProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="For programs; it does not change.")
     request_id = serializers.CharField()
     errors = FieldProblemSerializer(many=True)  # type: ignore[assignment]
+
+
+class ManySchema(OpenApiSerializerFieldExtension):
+    """One value, or a list of them."""
+
+    target_class = "chronos_site.api.fields.ManyField"
+
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: Any) -> dict[str, Any]:
+        one = auto_schema._map_serializer_field(self.target.child, direction)
+        return {"oneOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_FILTER_VALUES}]}
 
 
 class _Page:

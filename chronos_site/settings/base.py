@@ -151,12 +151,16 @@ CHRONOS_DISPATCH_HORIZON_S = env.number("CHRONOS_DISPATCH_HORIZON", 2.0, low=0.1
 CHRONOS_BUCKET_SHARDS = env.integer("CHRONOS_BUCKET_SHARDS", 4, low=1, high=1024)
 # How far in the past a run_at may lie and still fire now.
 CHRONOS_RUN_AT_GRACE_S = env.number("CHRONOS_RUN_AT_GRACE", 300, low=0, high=86_400)
+# Shortest time between two occurrences of a recurring schedule.
+CHRONOS_MIN_INTERVAL_S = env.integer("CHRONOS_MIN_INTERVAL", 1, low=1, high=86_400)
 # Most executions that one worker process has claimed and not yet finished.
 CHRONOS_MAX_IN_FLIGHT = env.integer("CHRONOS_MAX_IN_FLIGHT", 1000, low=1, high=20_000)
 # How long a polite stop waits for sends under way before it lets go.
 CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
 # Exact networks that deliveries may reach although they are not public.
 CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
+# One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
+CHRONOS_LIVENESS_FILE = env.absolute_path("CHRONOS_LIVENESS_FILE")
 CHRONOS_LEADER_TTL_S = env.number("CHRONOS_LEADER_TTL", 30, low=1, high=600)
 CHRONOS_MAX_PAYLOAD_BYTES = env.integer("CHRONOS_MAX_PAYLOAD_BYTES", 256 * 1024, low=1, high=16 * 1024 * 1024)
 # Days that ended executions are kept; one with an open dead letter stays until that is resolved.

@@ -24,6 +24,14 @@ def optional(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
+def absolute_path(name: str) -> str | None:
+    """A file's path that means the same in every process, or None where it is unset or empty."""
+    value = optional(name)
+    if value is not None and not value.startswith("/"):
+        raise ImproperlyConfigured(f"{name}={value!r} is not an absolute path. Begin it with /.")
+    return value
+
+
 def flag(name: str, default: bool = False) -> bool:
     raw = os.environ.get(name)
     if raw is None or raw == "":

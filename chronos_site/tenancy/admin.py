@@ -21,7 +21,14 @@ class MembershipInline(admin.TabularInline):
 
 @admin.register(Workspace)
 class WorkspaceAdmin(admin.ModelAdmin):
-    list_display = ("name", "quota_pending_executions", "quota_job_definitions", "rate_limit_per_s", "created_at")
+    list_display = (
+        "name",
+        "quota_pending_executions",
+        "quota_job_definitions",
+        "quota_schedules",
+        "rate_limit_per_s",
+        "created_at",
+    )
     search_fields = ("name",)
     readonly_fields = ("id", "created_at")
     inlines = (MembershipInline,)

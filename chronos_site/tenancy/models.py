@@ -26,6 +26,9 @@ class Workspace(models.Model):
     name = models.SlugField(max_length=63, unique=True)
     quota_pending_executions = models.PositiveIntegerField(default=1_000_000)
     quota_job_definitions = models.PositiveIntegerField(default=10_000)
+    quota_schedules = models.PositiveIntegerField(
+        default=100_000, db_default=100_000, help_text="Schedules that recur and have not ended."
+    )
     rate_limit_per_s = models.PositiveIntegerField(
         null=True,
         blank=True,

@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 from chronos_site.api.idempotency import idempotent
 from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.tenancy.authentication import calling_key
-from execution import dead_letters, selectors
+from execution import dead_letters
 from execution.api.refusals import refusals_as_problems
 from execution.api.serializers import DeadLetterSerializer, ExecutionSerializer
 from execution.models import DeadLetter, Execution
@@ -26,6 +26,8 @@ class DeadLetterList(APIView):
             OpenApiParameter("status", str, many=True, enum=DeadLetter.Status.values),
             OpenApiParameter("reason", str, many=True, enum=DeadLetter.Reason.values),
             OpenApiParameter("job_definition", str, many=True),
+            OpenApiParameter("created_from", str, description="Inclusive, RFC 3339."),
+            OpenApiParameter("created_to", str, description="Exclusive, RFC 3339."),
         ],
         responses=DeadLetterSerializer(many=True),
     )
@@ -34,13 +36,16 @@ class DeadLetterList(APIView):
         query = QueryParameters(
             request,
             many={"status": DeadLetter.Status, "reason": DeadLetter.Reason, "job_definition": UUID},
+            times=("created_from", "created_to"),
             page=True,
         )
-        found = selectors.dead_letters(
+        found = dead_letters.find_dead_letters(
             workspace=calling_key(request).workspace,
             statuses=query.many("status"),
             reasons=query.many("reason"),
             job_ids=query.many("job_definition"),
+            created_from=query.time("created_from"),
+            created_to=query.time("created_to"),
         )
         return CursorPage(query).answer(found, DeadLetterSerializer)
 
@@ -52,7 +57,7 @@ class DeadLetterDetail(APIView):
     def get(self, request: Request, dead_letter_id: UUID) -> Response:
         QueryParameters(request)
         with refusals_as_problems():
-            letter = selectors.dead_letters(workspace=calling_key(request).workspace).get(id=dead_letter_id)
+            letter = dead_letters.find_dead_letters(workspace=calling_key(request).workspace).get(id=dead_letter_id)
         return Response(DeadLetterSerializer(letter).data)
 
 

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from execution.api import dead_letters, views
+from execution.api import actions, dead_letters, views
 
 urlpatterns = [
     path("job-definitions", views.JobDefinitionList.as_view()),
@@ -8,12 +8,16 @@ urlpatterns = [
     path("job-definitions/<uuid:job_id>/pause", views.JobDefinitionPause.as_view()),
     path("job-definitions/<uuid:job_id>/resume", views.JobDefinitionResume.as_view()),
     path("executions", views.ExecutionList.as_view()),
+    path("executions/cancel", actions.ExecutionsCancel.as_view()),
+    path("executions/replay", actions.ExecutionsReplay.as_view()),
     path("executions/<uuid:execution_id>", views.ExecutionDetail.as_view()),
     path("executions/<uuid:execution_id>/attempts", views.ExecutionAttempts.as_view()),
     path("executions/<uuid:execution_id>/logs", views.ExecutionLogs.as_view()),
     path("executions/<uuid:execution_id>/cancel", views.ExecutionCancel.as_view()),
     path("executions/<uuid:execution_id>/replay", dead_letters.ExecutionReplay.as_view()),
     path("dead-letters", dead_letters.DeadLetterList.as_view()),
+    path("dead-letters/replay", actions.DeadLettersReplay.as_view()),
+    path("dead-letters/discard", actions.DeadLettersDiscard.as_view()),
     path("dead-letters/<uuid:dead_letter_id>", dead_letters.DeadLetterDetail.as_view()),
     path("dead-letters/<uuid:dead_letter_id>/replay", dead_letters.DeadLetterReplay.as_view()),
     path("dead-letters/<uuid:dead_letter_id>/discard", dead_letters.DeadLetterDiscard.as_view()),

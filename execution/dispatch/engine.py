@@ -43,8 +43,13 @@ GATE_LEAD_S = 0.05
 WAVE = 500
 CLAIMS_AT_ONCE = 3
 CLAIM_RETRY_S = 0.5
+UNSENT_S = 0.5
 CLAIM_PATIENCE_S = 15.0
 """Half of the lease of a QUEUED row, so that the message is back before the monitor looks for it."""
+
+
+STUCK_S = 15.0
+"""An event loop that has not come round for so long is stuck."""
 
 
 class EngineStopping(Exception):  # noqa: N818 - a state of affairs, not a fault
@@ -76,8 +81,10 @@ class Engine:
         self._order = itertools.count()
         self._due: list[tuple[float, int, Claim]] = []
         self._in_hand = 0
+        self._unsent: list[Claim] = []
         self._delivered = 0
         self._sends: set[asyncio.Task[None]] = set()
+        self._turned = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     # --- for other threads ------------------------------------------------------------------------
@@ -103,6 +110,11 @@ class Engine:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(10)
         self._log.stop(5)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the event loop comes round."""
+        return time.monotonic() - self._turned < STUCK_S
 
     def _call(self, work: Coroutine[Any, Any, None]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -157,6 +169,8 @@ class Engine:
             self._log.start()
             writer = self._begin(self._results.run(), "results")
             others = [self._begin(self._heartbeat.run(), "heartbeat"), self._begin(self._waves(), "waves")]
+            others.append(self._begin(self._return_unsent(), "unsent"))
+            others.append(self._begin(self._turn(), "turn"))
             self._ready.set()
             await self._end.wait()
             for task in others:
@@ -179,6 +193,12 @@ class Engine:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(ended)
         return task
+
+    async def _turn(self) -> None:
+        """Note every second that the loop comes round; until cancelled."""
+        while True:
+            self._turned = time.monotonic()
+            await asyncio.sleep(1)
 
     async def _take(self, ids: Sequence[UUID]) -> None:
         """Reserve, claim, hand to the waves; in parts, as slots become free."""
@@ -259,7 +279,27 @@ class Engine:
             task.add_done_callback(self._sends.discard)
         for result in passed.known:
             self._results.add(result)
+        self._unsent += passed.unasked
         self._slots.release(len(wave) - len(passed.begun) - len(passed.known))
+
+    async def _return_unsent(self) -> None:
+        """Claims that this worker knows it has not sent go back as soon as the database answers; until cancelled.
+
+        Else they would wait for their leases, and after an outage longer, until the monitor takes leases again.
+        """
+        while True:
+            await asyncio.sleep(UNSENT_S)
+            if self._unsent:
+                await self._return_now()
+
+    async def _return_now(self) -> None:
+        batch, self._unsent = self._unsent, []
+        try:
+            await self._source.give_back(batch)
+            log.warning("unsent_given_back", extra={"action": "give_back", "given_back": len(batch)})
+        except psycopg.Error as error:
+            log.warning("give_back_waits", extra={"action": "give_back", "error": str(error)[:200]})
+            self._unsent += batch
 
     async def _give_back(self, wave: list[Claim]) -> None:
         try:
@@ -311,6 +351,8 @@ class Engine:
             await asyncio.sleep(0.02)
         for task in list(self._sends):
             task.cancel()
+        if self._unsent:
+            await self._return_now()
         try:
             await self._heartbeat.write(stopping=True)
         except psycopg.Error as error:

@@ -27,12 +27,14 @@ RETRY_S = 0.2
 
 @dataclass(slots=True)
 class Passed:
-    """What the gate says of a wave; claims in neither list are left to their lease, or no longer this worker's."""
+    """What the gate says of a wave; claims in no list are left to their lease, or no longer this worker's."""
 
     begun: list[Claim] = field(default_factory=list)
     """Their attempt has begun; `judge` each before its send."""
     known: list[Result] = field(default_factory=list)
     """The fence knows what these attempts came to."""
+    unasked: list[Claim] = field(default_factory=list)
+    """The database was away for too long: nothing was sent, and they are to be given back once it answers."""
 
 
 class Gate:
@@ -45,6 +47,8 @@ class Gate:
 
     async def look(self, claims: Sequence[Claim]) -> Passed:
         begun = await self._begin(claims)
+        if begun is None:
+            return Passed(unasked=list(claims))
         if not begun:
             return Passed()
         fenced = await self._fence.take(begun)
@@ -73,8 +77,8 @@ class Gate:
     def close(self) -> None:
         self._resolver.close()
 
-    async def _begin(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Begin the attempts; while the database is away, try again until this worker must fall silent."""
+    async def _begin(self, claims: Sequence[Claim]) -> list[Claim] | None:
+        """Begin the attempts; while the database is away, try again until this worker must fall silent: None then."""
         while not self._silent():
             try:
                 standing = await self._source.gate(claims)
@@ -85,8 +89,8 @@ class Gate:
             if self._silent():
                 break  # The answer took so long that others may take this worker for dead.
             return [claim for claim in claims if claim.id in standing]
-        log.error("gate_silent", extra={"action": "gate", "left_to_lease": len(claims)})
-        return []
+        log.error("gate_silent", extra={"action": "gate", "unsent": len(claims)})
+        return None
 
 
 def not_sent(claim: Claim, verdict: Verdict) -> Result:

@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from chronos_site.infra import mongo
 from chronos_site.infra.ids import new_id
+from chronos_site.observability import liveness
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.egress import parse_networks
 from execution.dispatch.engine import Engine
@@ -33,6 +34,7 @@ def engine() -> Engine:
         if _engine is None:
             started = build_engine(name=f"{socket.gethostname()}:{os.getpid()}")
             started.start()
+            liveness.watch("engine", lambda: started.alive)
             _engine = started
         return _engine
 
@@ -82,4 +84,5 @@ def _stop(**_kwargs: object) -> None:
         stopping, _engine = _engine, None
     if stopping is not None:
         log.info("engine_stops", extra={"action": "engine"})
+        liveness.unwatch("engine")
         stopping.stop(settings.CHRONOS_STOP_GRACE_S)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import psycopg
-from psycopg import errors
+from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra.clock import DatabaseClock
@@ -61,21 +61,30 @@ class ExecutionSource:
             paused = [by_id[row.id] for row in held if row.paused and not row.cancelled]
             if cancelled:
                 await transitions.cancel_running(db, claims=cancelled)
+                await transitions.tell_overlapped(db, keys=[c.concurrency_key for c in cancelled if c.concurrency_key])
             requeued = await transitions.park_running(db, claims=paused) if paused else []
-        if requeued:
-            await asyncio.to_thread(publish.publish_dispatch, requeued)
+        await self._publish(requeued)
         return {row.id for row in held if not row.cancelled and not row.paused}
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         async with self._pool.connection() as db:
             released = await transitions.release_running(db, claims=claims)
-        if released:
-            await asyncio.to_thread(publish.publish_dispatch, released)
+        await self._publish(released)
+
+    async def _publish(self, ids: list[UUID]) -> None:
+        """Publish rows that are QUEUED again; those whose message fails go back to where a loop finds them at once.
+
+        Dying in between leaves them QUEUED under a short lease, which the monitor finds.
+        """
+        unsent = await asyncio.to_thread(publish.publish_dispatch, ids) if ids else []
+        if unsent:
+            async with self._pool.connection() as db:
+                await transitions.unqueue_unpublished(db, ids=unsent)
 
     async def write_results(self, results: Sequence[Result]) -> set[UUID]:
         try:
             async with self._pool.connection() as db, db.transaction():
-                return set(await transitions.finish_running(db, results=results))
+                return await _finish(db, results)
         except (psycopg.DataError, errors.IntegrityError, errors.ProgramLimitExceeded, UnicodeError) as error:
             # One row that Postgres refuses must not send the others again: halve until it is alone, then fail it.
             if len(results) > 1:
@@ -86,7 +95,16 @@ class ExecutionSource:
                 extra={"action": "write_results", "execution_id": str(results[0].claim.id), "error": str(error)},
             )
             async with self._pool.connection() as db, db.transaction():
-                return set(await transitions.finish_running(db, results=[_internal_failure(results[0])]))
+                return await _finish(db, [_internal_failure(results[0])])
+
+
+async def _finish(db: AsyncConnection[Any], results: Sequence[Result]) -> set[UUID]:
+    """Store results, and in the same transaction let go what waited for the end of one of them."""
+    stored = set(await transitions.finish_running(db, results=results))
+    keys = {r.claim.concurrency_key for r in results if r.claim.concurrency_key and r.state is not State.RETRYING}
+    if keys:
+        await transitions.tell_overlapped(db, keys=sorted(keys))
+    return stored
 
 
 def _internal_failure(result: Result) -> Result:
@@ -124,4 +142,5 @@ def claim_of(row: dict[str, Any], clock: Clock) -> Claim:
         retry=row["retry"],
         traceparent=row["traceparent"],
         clock=clock,
+        concurrency_key=row["concurrency_key"],
     )

@@ -42,6 +42,8 @@ class Claim:
     traceparent: str
     clock: Clock
     """Every time that is compared with the database's, or stored beside it, is read here."""
+    concurrency_key: str | None = None
+    """Where set, another execution may wait for the end of this one."""
 
 
 @dataclass(slots=True)

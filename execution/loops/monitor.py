@@ -2,9 +2,9 @@
 
 Called by the task `monitor_tick`, which the leading beat replica sends. What it promises: a claim whose worker is gone
 is taken back; a QUEUED row whose message was lost is published again; a closed bucket that holds pending work is
-reopened. Each is found by an index. After Postgres was away, live workers still hold results to write: until the loop
-has ticked for 45 s without a gap, no lease is taken. Two at once share the rows; dying half-way leaves the rest for the
-next tick.
+reopened; what waited for the end of another and was not told is let go. Each is found by an index. After Postgres was
+away, live workers still hold results to write: until the loop has ticked for 45 s without a gap, no lease is taken. Two
+at once share the rows; dying half-way leaves the rest for the next tick.
 """
 
 import logging
@@ -35,6 +35,8 @@ class Mended:
     dead_letters: int = 0
     published_again: int = 0
     buckets_reopened: int = 0
+    overlaps_released: int = 0
+    """Rows that waited for the end of another, which nobody told them of."""
     waits: bool = False
     """No lease was taken: the database has not been back for long enough."""
 
@@ -48,6 +50,7 @@ def mend() -> Mended:
         mended.waits = True
     _publish_again(mended)
     mended.buckets_reopened = _reopen_buckets()
+    mended.overlaps_released = len(transitions.release_overlapped(keys=None))
     if any(value for name, value in asdict(mended).items() if name != "waits"):
         log.warning("mended", extra={"action": NAME, **asdict(mended)})
     return mended

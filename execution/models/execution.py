@@ -12,7 +12,7 @@ from .job_definition import JobDefinition, JobKind
 class Execution(models.Model):
     """One delivery to be made: a self-sufficient snapshot of target, payload and retry policy, with its state.
 
-    `execution.services.create_executions` makes rows, `execution.transitions` alone changes `state`. Foreign keys of
+    `execution.making` makes rows, `execution.transitions` alone changes `state`. Foreign keys of
     this table have no constraint in the database: its parents are never deleted, and the check would cost every insert.
     """
 
@@ -20,6 +20,21 @@ class Execution(models.Model):
         SCHEDULE = "schedule"
         RUN = "run"
         REPLAY = "replay"
+        BACKFILL = "backfill"
+
+    class Overlap(models.TextChoices):
+        """What an execution does while another with its `concurrency_key` is under way."""
+
+        ALLOW = "allow"
+        SKIP = "skip"
+        QUEUE_ONE = "queue_one"
+        CANCEL_RUNNING = "cancel_running"
+
+    class OnDeadline(models.TextChoices):
+        """What becomes of it once its `start_deadline` has passed."""
+
+        EXPIRE = "expire"
+        MISFIRE = "misfire", "left to the misfire policy of its schedule"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     workspace = models.ForeignKey(
@@ -48,6 +63,13 @@ class Execution(models.Model):
     state_reason = models.CharField(max_length=100, default="")
     due_at = models.DateTimeField(help_text="When a PENDING row wants to be picked up.")
     start_deadline = models.DateTimeField(null=True)
+    on_deadline = models.CharField(
+        max_length=8, choices=OnDeadline.choices, default=OnDeadline.EXPIRE, db_default=OnDeadline.EXPIRE
+    )
+    concurrency_key = models.CharField(max_length=64, null=True, help_text="One under way for each key.")  # noqa: DJ001
+    overlap = models.CharField(
+        max_length=14, choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW
+    )
     bucket_id = models.BigIntegerField(null=True)
     park_reason = models.CharField(max_length=32, default="")
     cancel_requested_at = models.DateTimeField(null=True)
@@ -78,6 +100,20 @@ class Execution(models.Model):
                 condition=models.Q(schedule_id__isnull=False),
                 name="execution_occurrence",
             ),
+            # Two occurrences that are taken at the same moment pass any check that is not a constraint.
+            models.UniqueConstraint(
+                fields=["concurrency_key"],
+                condition=models.Q(
+                    state__in=[State.QUEUED, State.RUNNING, State.RETRYING], concurrency_key__isnull=False
+                ),
+                name="execution_overlap",
+            ),
+            # Of those that wait for the end of another, one.
+            models.UniqueConstraint(
+                fields=["concurrency_key"],
+                condition=models.Q(state=State.PENDING, park_reason="overlap"),
+                name="execution_overlap_parked",
+            ),
             models.CheckConstraint(condition=models.Q(state__in=[s.value for s in State]), name="execution_state"),
         ]
         indexes = [
@@ -92,6 +128,12 @@ class Execution(models.Model):
                 fields=["job_definition", "id"],
                 condition=models.Q(state=State.PENDING, bucket_id__isnull=True),
                 name="execution_parked",
+            ),
+            # Reader: scheduling.loops.misfire.
+            models.Index(
+                fields=["schedule_id"],
+                condition=models.Q(state=State.PENDING, park_reason="misfire"),
+                name="execution_misfired",
             ),
             # Reader: execution.loops.retry.
             models.Index(fields=["due_at"], condition=models.Q(state=State.RETRYING), name="execution_retrying"),

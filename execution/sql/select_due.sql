@@ -10,10 +10,10 @@ WITH RECURSIVE tenant AS (
             ORDER BY e.workspace_id LIMIT 1)
     FROM tenant WHERE tenant.workspace_id IS NOT NULL
 )
-SELECT due.id, due.job_definition_id, due.expired
+SELECT due.id, due.job_definition_id, due.expired, due.on_deadline, due.concurrency_key, due.overlap
 FROM tenant
 CROSS JOIN LATERAL (
-    SELECT e.id, e.job_definition_id, e.due_at,
+    SELECT e.id, e.job_definition_id, e.due_at, e.on_deadline, e.concurrency_key, e.overlap,
            coalesce(e.start_deadline <= clock_timestamp(), false) AS expired
     FROM execution_execution e
     WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id = tenant.workspace_id

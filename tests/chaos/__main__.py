@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from tests.chaos.mutants import MUTANTS, Mutant
+from tests.chaos.mutants import MUTANTS, SHORT_MUTANTS, Mutant
 from tests.chaos.receiver import ChaosReceiver
 from tests.chaos.report import table_of, write_report
 from tests.chaos.runner import Outcome, Scenario, perform
@@ -42,19 +43,19 @@ def main() -> int:
         if len(seeds) > 1:
             console.print(table_of([outcome for s, outcome in outcomes if s == seed], f"seed {seed}"))
     console.print(table_of([outcome for _, outcome in outcomes], f"seeds {', '.join(map(str, seeds))}"))
-    escaped = run_mutants(seeds[0]) if arguments.mutants else []
+    planted = _planted(arguments)
+    escaped = run_mutants(planted, seed=seeds[0])
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(_as_json(outcomes, escaped), indent=2) + "\n", encoding="utf-8")
     if arguments.report:
-        caught = (
-            f"{len(MUTANTS) - len(escaped)} of {len(MUTANTS)} planted faults were caught." if arguments.mutants else ""
-        )
+        caught = f"{len(planted) - len(escaped)} of {len(planted)} planted faults were caught." if planted else ""
         command = shlex.join(["python", "-m", "tests.chaos", *(f"--seed={seed}" for seed in seeds)])
         write_report(Path(arguments.report), outcomes, command=command, mutants=caught)
     faults = sum(bool(outcome.verdict.faults) for _, outcome in outcomes)
     lost = sum(outcome.verdict.lost for _, outcome in outcomes)
     console.print(
-        f"chaos: {lost} lost, {faults} of {len(outcomes)} runs with faults, {len(escaped)} mutants not caught"
+        f"chaos: {lost} lost, {faults} of {len(outcomes)} runs with faults, "
+        f"{len(escaped)} of {len(planted)} mutants not caught"
     )
     return 1 if faults or escaped else 0
 
@@ -75,10 +76,10 @@ def run_scenarios(chosen: list[Scenario], *, seed: int) -> list[Outcome]:
     return outcomes
 
 
-def run_mutants(seed: int) -> list[str]:
+def run_mutants(planted: Sequence[Mutant], *, seed: int) -> list[str]:
     """Plant each fault in a copy of the product and run the scenario that must catch it. Answers those that got by."""
     escaped = []
-    for mutant in MUTANTS:
+    for mutant in planted:
         console.print(f"mutant {mutant.name}: {mutant.text}")
         outcome = _run_mutant(mutant, seed)
         if outcome.verdict.faults:
@@ -134,6 +135,12 @@ def _chosen(arguments: argparse.Namespace) -> list[Scenario]:
     if arguments.mutants_only:
         return []
     return [scenario(name) for name in SHORT] if arguments.short else list(SCENARIOS)
+
+
+def _planted(arguments: argparse.Namespace) -> list[Mutant]:
+    if arguments.mutants:
+        return list(MUTANTS)
+    return [mutant for mutant in MUTANTS if mutant.name in SHORT_MUTANTS] if arguments.short else []
 
 
 def _arguments() -> argparse.Namespace:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from tests.chaos.load import Ack
+from tests.chaos.load import TIMEOUT_S, Ack
 from tests.chaos.receiver import Arrival
 
 ON_TIME_S = 5.0
 """Latest first delivery where nothing is wrong."""
 AFTER_S = 30.0
 """What a first delivery may take on top of the outage and the failover."""
-EDGE_S = 2.0
-"""A send that is this close to a fault may have been in flight: from its gate to the commit of its result."""
+IN_FLIGHT_S = TIMEOUT_S + 1.0
+"""A send may be in flight for so long: as long as its answer may take, and a moment for the commit of its result."""
 ENDED = {"SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "EXPIRED"}
 
 
@@ -168,10 +168,10 @@ def _judge_attempts(rows: dict[str, Row], arrived: dict[str, list[Arrival]], ver
 
 def _judge_doubles(evidence: Evidence, arrived: dict[str, list[Arrival]], verdict: Verdict) -> None:
     """Delivered again after a 2xx: as many as were in flight when a fault struck, and none without one."""
-    edge = timedelta(seconds=EDGE_S)
+    before, after = timedelta(seconds=IN_FLIGHT_S), timedelta(seconds=1)
     unexplained = []
     for execution_id, found in arrived.items():
-        near = any(w.begin - edge <= arrival.at <= w.end + edge for arrival in found for w in evidence.windows)
+        near = any(w.begin - before <= arrival.at <= w.end + after for arrival in found for w in evidence.windows)
         verdict.in_flight += near
         if sum(map(_is_2xx, found)) > 1:
             verdict.doubled += 1

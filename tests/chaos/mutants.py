@@ -84,3 +84,6 @@ MUTANTS = (
         prepare=_drop_constraint,
     ),
 )
+
+SHORT_MUTANTS = ("constraint-dropped",)
+"""Those that show within a minute; the short run plants them."""

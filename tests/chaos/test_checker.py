@@ -70,7 +70,7 @@ def test_a_clean_run_has_no_fault() -> None:
         ({"arrivals": [arrival(status=500), arrival(0.2)]}, "one attempt sent twice"),
         ({"rows": [row(), row(id="e9")]}, "(schedule, scheduled_for) twice"),
         ({"rows": [row(), row(id="e9", schedule_id="s9")]}, "exist twice"),
-        ({"arrivals": [arrival(), arrival(3, attempt=2)], "rows": [row(attempt=2)]}, "doubled"),
+        ({"arrivals": [arrival(), arrival(3, attempt=2)], "rows": [row(attempt=2)]}, "doubled without"),
         ({"refusals": ["500 no"]}, "refused"),
         ({"unanswered": [7]}, "never acknowledged"),
     ],

@@ -1,5 +1,6 @@
 """Faults that a review found, each held by a test of its kind."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -12,14 +13,16 @@ import pytest
 import redis
 from django.db import connection, transaction
 from django.utils import timezone
+from psycopg import AsyncConnection
 
-from chronos_site.infra.clock import database_now
+from chronos_site.infra.clock import DatabaseClock, database_now
 from chronos_site.stack.receiver import Answer
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, fanout, services, transitions
-from execution.dispatch import resolver
+from execution.dispatch import heartbeat, resolver
 from execution.dispatch.engine import Engine
-from execution.dispatch.runtime import build_engine
+from execution.dispatch.runtime import build_engine, conninfo
+from execution.dispatch.source import claim_of
 from execution.models import Bucket, DeadLetter, Execution
 from scheduling import services as scheduling
 from scheduling.models import Schedule
@@ -285,3 +288,41 @@ def test_deleting_a_job_and_cancelling_its_schedules_at_once_do_not_deadlock(
             thread.join()
     assert failures == []
     assert not Schedule.objects.filter(state="ACTIVE").exists()
+
+
+def test_what_could_not_pass_the_gate_goes_back_as_soon_as_the_database_answers(
+    fresh_pool: None,
+    engine: Engine,
+    workspace: Workspace,
+    receiver: ProgrammableReceiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that fell silent while it waited at the gate knows that it has not sent."""
+    rows = make_executions(workspace, receiver.url(), 20, due_at=database_now() + timedelta(seconds=1))
+    engine.submit(queue(rows))
+    monkeypatch.setattr(heartbeat, "SILENT_S", -1.0)
+    wait_until(lambda: set(states_of([row.id for row in rows]).values()) == {"QUEUED"}, timeout_s=10)
+    assert receiver.requests == []
+    monkeypatch.undo()
+    assert set(Execution.objects.values_list("attempt", "begun_seq", "started_at")) == {(0, 0, None)}
+    engine.submit([row.id for row in rows])
+    wait_until(lambda: set(states_of([row.id for row in rows]).values()) == {"SUCCEEDED"})
+    assert {request.headers["x-attempt-number"] for request in receiver.requests} == {"1"}
+
+
+def test_giving_back_a_claim_whose_begun_attempt_was_never_sent_charges_nothing(workspace: Workspace) -> None:
+    [row] = make_executions(workspace, URL)
+    Execution.objects.filter(id=row.id).update(
+        state="RUNNING", claim_seq=4, begun_seq=4, attempt=1, started_at=timezone.now(), lease_until=timezone.now()
+    )
+    claim = claim_of(
+        {**Execution.objects.filter(id=row.id).values().get(), "attempt": 0}, DatabaseClock(timezone.now())
+    )
+
+    async def give_back() -> list[UUID]:
+        async with await AsyncConnection.connect(conninfo(), autocommit=True) as db:
+            return await transitions.release_running(db, claims=[claim])
+
+    assert asyncio.run(give_back()) == [row.id]
+    row.refresh_from_db()
+    assert (row.state, row.attempt, row.begun_seq, row.started_at) == ("QUEUED", 0, 0, None)

@@ -64,6 +64,12 @@ async def claim_it(db: AsyncConnection[Any], claim: Claim) -> Sequence[UUID]:
 
 FUNCTIONS: dict[str, tuple[set[State], State, Move]] = {
     "queue_pending": ({State.PENDING}, State.QUEUED, lambda i: transitions.queue_pending(ids=[i])),
+    "skip_pending": (
+        {State.PENDING},
+        State.SKIPPED,
+        lambda i: transitions.skip_pending(ids=[i], reason="overlap"),
+    ),
+    "queue_keyed": ({State.PENDING}, State.QUEUED, lambda i: transitions.queue_keyed(ids=[i])),
     "expire_pending": ({State.PENDING}, State.EXPIRED, lambda i: transitions.expire_pending(ids=[i])),
     "cancel_waiting": (
         {State.PENDING, State.QUEUED, State.RETRYING},

@@ -57,5 +57,6 @@ class WorkspaceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     quota_pending_executions = serializers.IntegerField()
     quota_job_definitions = serializers.IntegerField()
+    quota_schedules = serializers.IntegerField(help_text="Schedules that recur and have not ended.")
     rate_limit_per_s = serializers.IntegerField(help_text="API requests per second, all keys together.")
     created_at = TimestampField()

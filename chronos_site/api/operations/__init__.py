@@ -1,0 +1,1 @@
+"""Operations: long actions on what a filter finds, done in steps by a task. Rooms above register their kinds."""
