@@ -7,17 +7,18 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
 from execution import services as execution_services
 from execution.domain.states import State
-from execution.models import Execution, JobDefinition, JobKind
+from execution.models import Execution, JobDefinition
 from execution.services import Cancelled, NewExecution, Refused, VersionMismatch
 from scheduling import transitions
 from scheduling.models import Schedule
+from scheduling.snapshot import delivery_of
 
 
 class TooOld(Refused):
@@ -30,10 +31,36 @@ class TooOld(Refused):
         self.index = index
 
 
-class Ended(Refused):
+class Recurs(Refused):
+    """The change is for schedules that fire once."""
+
+    code = "schedule_recurs"
+
+
+class WrongState(Refused):
+    """The schedule as it stands does not allow it."""
+
+    def __init__(self, text: str, *, state: str) -> None:
+        super().__init__(text)
+        self.state = state
+
+
+class Ended(WrongState):
     """The schedule is completed or cancelled: it cannot be changed."""
 
     code = "schedule_ended"
+
+
+class KeyTaken(Refused):
+    """Another schedule of the workspace has this external_key. `index` is its place in a batch."""
+
+    code = "external_key_taken"
+
+    def __init__(self, key: str, *, index: int = 0) -> None:
+        super().__init__(
+            f"A schedule with external_key {key!r} exists already. Choose another key, or PUT to this one."
+        )
+        self.index = index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +76,14 @@ class NewSchedule:
     """Overrides, already checked: headers (merged into the target's), timeout_s, retry."""
     expires_after_s: float | None = None
     tags: list[str] = field(default_factory=list)
+    external_key: str | None = None
 
 
 @transaction.atomic
 def create_schedules(
     *, workspace: Workspace, new: Sequence[NewSchedule], traceparent: str
 ) -> list[tuple[Schedule, Execution]]:
-    """Make once-schedules and their executions, all or none. Raises TooOld, quotas.QuotaExceeded, JobGone."""
+    """Make once-schedules and their executions, all or none. Raises TooOld, KeyTaken, quotas.QuotaExceeded, JobGone."""
     execution_services.hold_jobs(jobs=[item.job for item in new if item.job is not None])
     now = database_now()
     schedules: list[Schedule] = []
@@ -69,7 +97,13 @@ def create_schedules(
             start_deadline=_deadline(run_at, item.expires_after_s),
             trigger=Execution.Trigger.SCHEDULE,
             traceparent=traceparent,
-            **_delivery_of(item),
+            **delivery_of(
+                job=item.job,
+                target=item.target,
+                payload=item.payload,
+                overrides=item.delivery,
+                tags=item.tags,
+            ),
         )
         plans.append(plan)
         schedules.append(
@@ -83,14 +117,38 @@ def create_schedules(
                 run_at=run_at,
                 expires_after_s=item.expires_after_s,
                 tags=item.tags,
+                external_key=item.external_key,
                 execution_id=plan.id,
                 created_at=now,
                 updated_at=now,
             )
         )
     executions = execution_services.create_executions(workspace=workspace, new=plans)
-    Schedule.objects.bulk_create(schedules, batch_size=1000)
+    insert_schedules(workspace=workspace, schedules=schedules)
     return list(zip(schedules, executions, strict=True))
+
+
+def insert_schedules(*, workspace: Workspace, schedules: Sequence[Schedule]) -> None:
+    """Store new schedules, all or none. A cancelled schedule gives its key up to the next that takes it.
+
+    Raises KeyTaken, also where two of them have the same key.
+    """
+    places: dict[str, int] = {}
+    for index, schedule in enumerate(schedules):
+        if schedule.external_key is not None and places.setdefault(schedule.external_key, index) != index:
+            raise KeyTaken(schedule.external_key, index=index)
+    holders = Schedule.objects.filter(workspace=workspace, external_key__in=places)
+    if places:
+        holders.filter(state=Schedule.State.CANCELLED).update(external_key=None)
+    try:
+        with transaction.atomic():
+            Schedule.objects.bulk_create(schedules, batch_size=1000)
+    except IntegrityError as error:
+        if "schedule_external_key" not in str(error):
+            raise
+        taken = holders.values_list("external_key", flat=True)
+        key = min((key for key in taken if key in places), key=lambda key: places[key], default=min(places))
+        raise KeyTaken(key, index=places[key]) from error
 
 
 @transaction.atomic
@@ -105,9 +163,11 @@ def move_schedule(
     if expected_version is not None and schedule.version != expected_version:
         raise VersionMismatch(f"The schedule has version {schedule.version} by now. Read it again, then change it.")
     if schedule.state != Schedule.State.ACTIVE:
-        raise Ended(f"The schedule is {schedule.state}. Make a new one.")
+        raise Ended(f"The schedule is {schedule.state}. Make a new one.", state=schedule.state)
     now = database_now()
     _refuse_too_old(run_at, now, 0)
+    if schedule.execution_id is None:
+        raise Recurs("This schedule recurs: it has no run_at. Change its cron or interval instead.")
     execution = execution_services.move_execution(
         workspace=workspace,
         execution_id=schedule.execution_id,
@@ -129,7 +189,7 @@ def cancel_schedule(*, workspace: Workspace, schedule_id: UUID) -> tuple[Schedul
     """
     schedule = Schedule.objects.select_for_update(of=("self",)).get(workspace=workspace, id=schedule_id)
     cancelled = execution_services.cancel_executions(
-        workspace=workspace, ids=[schedule.execution_id], reason="schedule_cancelled"
+        workspace=workspace, ids=[schedule.execution_id] if schedule.execution_id else [], reason="schedule_cancelled"
     )
     if not cancelled.ended:
         transitions.cancel_active(ids=[schedule.id])
@@ -145,7 +205,9 @@ def delete_job_definition(*, workspace: Workspace, job_id: UUID, cascade: bool) 
     """
     # Schedules before executions, as everybody locks them who moves or cancels a schedule.
     list(
-        Schedule.objects.filter(workspace=workspace, job_definition_id=job_id, state=Schedule.State.ACTIVE)
+        Schedule.objects.filter(
+            workspace=workspace, job_definition_id=job_id, state__in=[Schedule.State.ACTIVE, Schedule.State.PAUSED]
+        )
         .order_by("id")
         .select_for_update(of=("self",))
         .values_list("id", flat=True)
@@ -160,8 +222,11 @@ def delete_job_definition(*, workspace: Workspace, job_id: UUID, cascade: bool) 
 
 
 def _waiting_schedules(*, workspace: Workspace, job_id: UUID) -> list[UUID]:
-    """Active once-schedules of the job whose execution the deletion has just cancelled."""
-    return list(
+    """Schedules of the job that recur, and active once-schedules whose execution the deletion has just cancelled."""
+    recurring = Schedule.objects.filter(
+        workspace=workspace, job_definition_id=job_id, state__in=[Schedule.State.ACTIVE, Schedule.State.PAUSED]
+    ).exclude(kind=Schedule.Kind.ONCE)
+    return list(recurring.values_list("id", flat=True)) + list(
         Schedule.objects.filter(
             workspace=workspace,
             job_definition_id=job_id,
@@ -181,32 +246,3 @@ def _refuse_too_old(run_at: datetime, now: datetime, index: int) -> None:
 
 def _deadline(run_at: datetime, expires_after_s: float | None) -> datetime | None:
     return None if expires_after_s is None else run_at + timedelta(seconds=expires_after_s)
-
-
-def _delivery_of(item: NewSchedule) -> dict[str, Any]:
-    """The snapshot: the job definition or the inline target, with the schedule's overrides on top."""
-    if item.job is not None:
-        base = execution_services.snapshot_of(job=item.job, payload=item.payload)
-    else:
-        base = {
-            "kind": JobKind.HTTP,
-            "target": item.target,
-            "payload": item.payload,
-            "timeout_s": execution_services.DEFAULT_TIMEOUT_S,
-            "retry": {},
-            "tags": [],
-        }
-    overrides = item.delivery
-    if overrides.get("headers"):
-        base["target"] = _with_headers(base["target"], overrides["headers"])
-    base["timeout_s"] = overrides.get("timeout_s", base["timeout_s"])
-    base["retry"] = {**base["retry"], **overrides.get("retry", {})}
-    base["tags"] = sorted({*base["tags"], *item.tags})
-    return base
-
-
-def _with_headers(target: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    """A copy of the target with headers replaced or added; names are case-insensitive."""
-    given = {name.lower() for name in headers}
-    kept = {name: value for name, value in (target.get("headers") or {}).items() if name.lower() not in given}
-    return {**target, "headers": {**kept, **headers}}

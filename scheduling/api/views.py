@@ -1,38 +1,27 @@
-"""Schedules under /v1: parse, call a service or selector, answer."""
+"""Schedules under /v1, made, listed, read and changed: parse, call a service or selector, answer."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 from uuid import UUID
 
-from django.http import Http404
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, inline_serializer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chronos_site.api.etag import expected_version, set_etag
+from chronos_site.api.etag import check_if_match, expected_version
 from chronos_site.api.idempotency import idempotent
-from chronos_site.api.problems import FieldProblem, Problem, validation_problem
 from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.infra import trace
 from chronos_site.tenancy.authentication import calling_key
-from chronos_site.tenancy.models import Workspace
-from execution.api.refusals import refusals_as_problems
-from execution.api.views import JobDefinitionDetail, cancel_answer, refuse_ended
-from execution.models import Execution, JobDefinition
-from execution.selectors import execution, job_definitions
-from scheduling import selectors, services
-from scheduling.api.serializers import (
-    CreatedScheduleSerializer,
-    MoveSerializer,
-    NewScheduleSerializer,
-    ScheduleSerializer,
-)
+from execution.api.views import JobDefinitionDetail
+from execution.models import Execution
+from scheduling import creation, recurring, selectors, services
+from scheduling.api import bodies
+from scheduling.api.answers import CreatedScheduleSerializer, ScheduleSerializer, created_body, schedule_answer
+from scheduling.api.refusals import Pointer, alone, in_batch, schedule_refusals
+from scheduling.api.serializers import MoveSerializer, NewScheduleSerializer
 from scheduling.models import Schedule
-from scheduling.services import NewSchedule, TooOld
-
-BATCH = 1000
 
 ONCE_EXAMPLE = OpenApiExample(
     "Once, by name",
@@ -44,12 +33,31 @@ INLINE_EXAMPLE = OpenApiExample(
     value={"target": {"url": "https://hooks.example.com/ping"}, "delay_s": 30, "expires_after_s": 600},
     request_only=True,
 )
+CRON_EXAMPLE = OpenApiExample(
+    "On workdays at nine in Berlin",
+    value={
+        "job_definition": "send-report",
+        "cron": "0 9 * * MON-FRI",
+        "timezone": "Europe/Berlin",
+        "misfire": {"policy": "fire_once"},
+        "overlap": "skip",
+        "external_key": "daily-report",
+    },
+    request_only=True,
+)
+INTERVAL_EXAMPLE = OpenApiExample(
+    "Every fifteen minutes",
+    value={"target": {"url": "https://hooks.example.com/ping"}, "every": "15m", "jitter_s": 30},
+    request_only=True,
+)
+EXAMPLES = [ONCE_EXAMPLE, INLINE_EXAMPLE, CRON_EXAMPLE, INTERVAL_EXAMPLE]
 
 
 class JobDefinitionWithSchedules(JobDefinitionDetail):
-    """The lower room's view, plus what only this room can answer: whether schedules still need the job."""
+    """The lower room's view, plus what only this room can answer: what follows for schedules of the job."""
 
     required_scopes: ClassVar = {**JobDefinitionDetail.required_scopes, "DELETE": "jobs:write"}
+    update = staticmethod(recurring.update_job_definition)
 
     @extend_schema(
         operation_id="delete_job_definition", parameters=[OpenApiParameter("cascade", bool)], responses={204: None}
@@ -71,6 +79,7 @@ class ScheduleList(APIView):
         operation_id="list_schedules",
         parameters=[
             OpenApiParameter("state", str, many=True, enum=Schedule.State.values),
+            OpenApiParameter("kind", str, many=True, enum=Schedule.Kind.values),
             OpenApiParameter("job_definition", str, many=True),
             OpenApiParameter("tag", str, many=True),
         ],
@@ -78,10 +87,15 @@ class ScheduleList(APIView):
     )
     def get(self, request: Request) -> Response:
         """Newest first."""
-        query = QueryParameters(request, many={"state": Schedule.State, "job_definition": UUID, "tag": str}, page=True)
+        query = QueryParameters(
+            request,
+            many={"state": Schedule.State, "kind": Schedule.Kind, "job_definition": UUID, "tag": str},
+            page=True,
+        )
         found = selectors.schedules(
             workspace=calling_key(request).workspace,
             states=query.many("state"),
+            kinds=query.many("kind"),
             job_ids=query.many("job_definition"),
             tags=query.many("tag"),
         )
@@ -91,16 +105,13 @@ class ScheduleList(APIView):
         operation_id="create_schedule",
         request=NewScheduleSerializer,
         responses={201: CreatedScheduleSerializer},
-        examples=[ONCE_EXAMPLE, INLINE_EXAMPLE],
+        examples=EXAMPLES,
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Fire once, at `run_at` or `delay_s` from now."""
-        body = NewScheduleSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        made = _create(request, [body.validated_data], pointer=_alone)
-        answer = _created(*made[0])
-        return Response(answer, status=201, headers={"Location": f"/v1/schedules/{answer['id']}", "ETag": '"1"'})
+        """Fire once, at `run_at` or `delay_s` from now; or again and again, by `cron` or `every` so often."""
+        made = _create(request, [bodies.check(request.data)], pointer=alone)
+        return schedule_answer(made[0][0], created_body(*made[0]), status=201)
 
 
 class ScheduleBatch(APIView):
@@ -113,20 +124,14 @@ class ScheduleBatch(APIView):
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Up to 1,000 schedules, all or none; errors point at the index."""
-        items = _batch_items(request.data)
-        valid = []
-        problems: list[FieldProblem] = []
-        for index, item in enumerate(items):
-            body = NewScheduleSerializer(data=item)
-            if body.is_valid():
-                valid.append(body.validated_data)
-            else:
-                problems.extend(validation_problem(body.errors, prefix=f"/schedules/{index}").errors)
-        if problems:
-            raise Problem(422, "invalid", "Some schedules of the batch are not valid; none was made.", errors=problems)
-        made = _create(request, valid, pointer=_in_batch)
-        return Response({"items": [_created(*pair) for pair in made]}, status=201)
+        """Up to 1,000 schedules of any kind, all or none; errors point at the index."""
+        made = _create(request, bodies.check_batch(request.data), pointer=in_batch)
+        answered = ScheduleSerializer([schedule for schedule, _ in made], many=True).data
+        items = [
+            {**body, "bucket_id": None if execution is None else execution.bucket_id}
+            for body, (_, execution) in zip(answered, made, strict=True)
+        ]
+        return Response({"items": items}, status=201)
 
 
 class ScheduleDetail(APIView):
@@ -137,126 +142,52 @@ class ScheduleDetail(APIView):
         QueryParameters(request)
         with schedule_refusals():
             schedule = selectors.schedule(workspace=calling_key(request).workspace, schedule_id=schedule_id)
-        return _answer(ScheduleSerializer(schedule).data, schedule)
+        return schedule_answer(schedule)
 
-    @extend_schema(operation_id="move_schedule", request=MoveSerializer, responses=CreatedScheduleSerializer)
+    @extend_schema(operation_id="update_schedule", request=NewScheduleSerializer, responses=CreatedScheduleSerializer)
     def patch(self, request: Request, schedule_id: UUID) -> Response:
-        """Change `run_at` while the execution is PENDING; after that 409, and nothing changes."""
-        body = MoveSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        with schedule_refusals():
-            schedule, moved = services.move_schedule(
-                workspace=calling_key(request).workspace,
-                schedule_id=schedule_id,
-                run_at=body.validated_data["run_at"],
-                expected_version=expected_version(request),
-            )
-        return _answer(_created(schedule, moved), schedule)
+        """JSON merge patch. Of one that fires once `run_at` alone can be changed, while its execution is PENDING.
 
-
-class ScheduleCancel(APIView):
-    required_scopes: ClassVar = {"POST": "schedules:write"}
-
-    @extend_schema(operation_id="cancel_schedule", request=None, responses={200: dict, 202: dict})
-    def post(self, request: Request, schedule_id: UUID) -> Response:
-        """`cancelled`, or 202 `cancel_requested` once a worker holds its execution. Safe to repeat."""
+        Of one that recurs everything can: what is not yet QUEUED is made again as the schedule is then. `cron` takes
+        the place of `every` and the other way round.
+        """
         workspace = calling_key(request).workspace
         with schedule_refusals():
-            schedule, cancelled = services.cancel_schedule(workspace=workspace, schedule_id=schedule_id)
-        if cancelled.ended:
-            refuse_ended(execution(workspace=workspace, execution_id=schedule.execution_id))
-        return cancel_answer(cancelled)
+            schedule = selectors.schedule(workspace=workspace, schedule_id=schedule_id)
+            if schedule.kind == Schedule.Kind.ONCE:
+                return _move(request, schedule)
+            check_if_match(request, schedule.version)
+            [new] = bodies.build(workspace, [bodies.patched(schedule, request.data)])
+            # The version that was merged with: an edit that came between is refused, not overwritten.
+            schedule = recurring.update_recurring(
+                workspace=workspace,
+                schedule_id=schedule_id,
+                expected_version=schedule.version,
+                changes={name: getattr(new, name) for name in recurring.FIELDS},
+            )
+        return schedule_answer(schedule, created_body(schedule, None))
 
 
-Pointer = Callable[[int], str]
+def _move(request: Request, schedule: Schedule) -> Response:
+    body = MoveSerializer(data=request.data)
+    body.is_valid(raise_exception=True)
+    schedule, moved = services.move_schedule(
+        workspace=calling_key(request).workspace,
+        schedule_id=schedule.id,
+        run_at=body.validated_data["run_at"],
+        expected_version=expected_version(request),
+    )
+    return schedule_answer(schedule, created_body(schedule, moved))
 
 
-def _alone(_index: int) -> str:
-    """Where a schedule stands in a body that is itself the schedule."""
-    return ""
-
-
-def _in_batch(index: int) -> str:
-    return f"/schedules/{index}"
-
-
-@contextmanager
-def schedule_refusals(pointer: Pointer = _alone) -> Iterator[None]:
-    """Refusals of this room as problem+json, before those of the rooms below."""
-    with refusals_as_problems():
-        try:
-            yield
-        except Schedule.DoesNotExist as error:
-            raise Http404 from error
-        except TooOld as error:
-            where = FieldProblem(f"{pointer(error.index)}/run_at", error.code, str(error))
-            raise Problem(422, error.code, str(error), errors=[where]) from error
-
-
-def _create(request: Request, items: Sequence[dict[str, Any]], *, pointer: Pointer) -> list[tuple[Schedule, Execution]]:
-    workspace = calling_key(request).workspace
-    jobs = _find_jobs(workspace, [item["job_definition"] for item in items if "job_definition" in item])
-    problems = [
-        FieldProblem(
-            f"{pointer(index)}/job_definition",
-            "not_found",
-            f"There is no job definition {item['job_definition']!r} in this workspace.",
-        )
-        for index, item in enumerate(items)
-        if "job_definition" in item and item["job_definition"] not in jobs
-    ]
-    if problems:
-        raise Problem(422, "job_definition_not_found", problems[0].detail, errors=problems)
-    new = [
-        NewSchedule(
-            job=jobs[item["job_definition"]] if "job_definition" in item else None,
-            **{name: value for name, value in item.items() if name != "job_definition"},
-        )
-        for item in items
-    ]
+def _create(
+    request: Request, items: Sequence[bodies.Checked], *, pointer: Pointer
+) -> list[tuple[Schedule, Execution | None]]:
+    """All or none, in the order of `items`."""
     with schedule_refusals(pointer=pointer):
-        return services.create_schedules(
-            workspace=workspace, new=new, traceparent=trace.parse_or_new(request.headers.get("traceparent"))
+        workspace = calling_key(request).workspace
+        return creation.create_schedules(
+            workspace=workspace,
+            new=bodies.build(workspace, items, pointer=pointer),
+            traceparent=trace.parse_or_new(request.headers.get("traceparent")),
         )
-
-
-def _find_jobs(workspace: Workspace, wanted: Sequence[str]) -> dict[str, JobDefinition]:
-    """By id or by name, in at most two queries however many are asked for."""
-    ids: dict[str, UUID] = {}
-    for text in set(wanted):
-        try:
-            ids[text] = UUID(text)
-        except ValueError:
-            continue
-    found = job_definitions(workspace=workspace)
-    by_id = {job.id: job for job in found.filter(id__in=ids.values())} if ids else {}
-    jobs = {text: by_id[job_id] for text, job_id in ids.items() if job_id in by_id}
-    names = [text for text in set(wanted) if text not in jobs]
-    if names:
-        jobs.update({job.name: job for job in found.filter(name__in=names)})
-    return jobs
-
-
-def _batch_items(data: Any) -> list[Any]:
-    items = data.get("schedules") if isinstance(data, dict) else None
-    if not isinstance(items, list) or set(data) != {"schedules"}:
-        raise Problem(
-            422,
-            "invalid",
-            'Send an object with one member "schedules", a list.',
-            errors=[FieldProblem("/schedules", "invalid", "A list of schedules is needed.")],
-        )
-    if not 1 <= len(items) <= BATCH:
-        detail = f"A batch holds 1 to {BATCH} schedules; this one has {len(items)}."
-        raise Problem(422, "batch_size", detail, errors=[FieldProblem("/schedules", "batch_size", detail)])
-    return items
-
-
-def _created(schedule: Schedule, made: Execution) -> dict[str, Any]:
-    return {**ScheduleSerializer(schedule).data, "bucket_id": made.bucket_id}
-
-
-def _answer(body: dict[str, Any], schedule: Schedule) -> Response:
-    response = Response(body)
-    set_etag(response, schedule.version)
-    return response

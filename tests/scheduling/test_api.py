@@ -85,7 +85,7 @@ def test_a_run_at_in_the_past_within_the_grace_fires_now_and_an_older_one_is_ref
         ({"target": {"url": URL}, "run_at": 17}, "/run_at", "invalid"),
         ({"target": {"url": URL}, "delay_s": -1}, "/delay_s", "min_value"),
         ({"target": {"url": URL}, "delay_s": 1e300}, "/delay_s", "max_value"),
-        ({"target": {"url": URL}, "delay_s": 1, "cron": "x"}, "/cron", "unknown_field"),
+        ({"target": {"url": URL}, "delay_s": 1, "crom": "x"}, "/crom", "unknown_field"),
         ({"target": {"url": URL}}, "/run_at", "one_of"),
         ({"target": {"url": URL}, "delay_s": 1, "run_at": "2030-01-31T09:00:00Z"}, "/run_at", "one_of"),
         ({"delay_s": 1}, "/job_definition", "one_of"),

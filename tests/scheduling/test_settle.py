@@ -16,10 +16,10 @@ BODY = {"target": {"url": "https://hooks.example.com/in"}, "delay_s": 0}
 @pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "EXPIRED", "CANCELLED"])
 def test_a_schedule_is_completed_once_its_execution_has_ended(api: ApiClient, state: str) -> None:
     made = api.post("/v1/schedules", BODY).json()
-    assert settle_schedules() == 0
+    assert settle_schedules().completed == 0
     Execution.objects.update(state=state, finished_at=timezone.now())
-    assert settle_schedules() == 1
-    assert settle_schedules() == 0
+    assert settle_schedules().completed == 1
+    assert settle_schedules().completed == 0
     body = api.get(f"/v1/schedules/{made['id']}").json()
     assert (body["state"], body["version"]) == ("COMPLETED", 2)
     assert api.get("/v1/schedules?state=ACTIVE").json()["items"] == []
