@@ -4,12 +4,13 @@
 end. A fault in any of the rules below is one sentence in `Verdict.faults`; none means that the site kept its promise.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from tests.chaos.load import TIMEOUT_S, Ack
+from tests.chaos.load import TIMEOUT_S, Ack, Rhythm
 from tests.chaos.receiver import Arrival
 
 ON_TIME_S = 5.0
@@ -52,6 +53,7 @@ class Evidence:
     arrivals: Sequence[Arrival]
     rows: Sequence[Row]
     windows: Sequence[Window]
+    rhythms: Sequence[Rhythm] = ()
     refusals: Sequence[str] = ()
     unanswered: Sequence[int] = ()
 
@@ -79,7 +81,6 @@ def judge(evidence: Evidence) -> Verdict:
     for arrival in sorted(evidence.arrivals, key=lambda a: a.at):
         arrived[arrival.execution_id].append(arrival)
     rows = {row.id: row for row in evidence.rows}
-    verdict.scheduled = len(evidence.acks)
     _judge_api(evidence, rows, verdict)
     _judge_deliveries(evidence, rows, arrived, verdict)
     _judge_states(rows, arrived, verdict)
@@ -96,7 +97,8 @@ def _judge_api(evidence: Evidence, rows: dict[str, Row], verdict: Verdict) -> No
         verdict.faults.append(f"{len(evidence.unanswered)} requests were never acknowledged")
     missing = [ack.execution_id for ack in evidence.acks if ack.execution_id not in rows]
     _tell(verdict, "acknowledged and not in Postgres", missing)
-    twice = [str(number) for number, n in Counter(r.number for r in rows.values() if r.run_no == 0).items() if n > 1]
+    numbers = Counter(row.number for row in rows.values() if row.run_no == 0 and row.number is not None)
+    twice = [str(number) for number, n in numbers.items() if n > 1]
     _tell(verdict, "job numbers that exist twice", twice)
     occurrences = Counter((r.schedule_id, r.scheduled_for) for r in rows.values() if r.schedule_id and r.run_no == 0)
     _tell(verdict, "(schedule, scheduled_for) twice", [str(key[0]) for key, n in occurrences.items() if n > 1])
@@ -105,14 +107,15 @@ def _judge_api(evidence: Evidence, rows: dict[str, Row], verdict: Verdict) -> No
 def _judge_deliveries(
     evidence: Evidence, rows: dict[str, Row], arrived: dict[str, list[Arrival]], verdict: Verdict
 ) -> None:
-    """Each is received, first inside its window and never early."""
+    """Each is received, first inside its window and never early: what was acknowledged, and what a rhythm owes."""
     lost, late, early = [], [], []
     last_fault = max((window.end for window in evidence.windows), default=None)
-    for ack in evidence.acks:
-        found = arrived.get(ack.execution_id)
-        row = rows.get(ack.execution_id)
+    owed = _owed(evidence, rows)
+    verdict.scheduled = len(owed)
+    for name, row in owed:
+        found = arrived.get(row.id) if row is not None else None
         if not found or row is None:
-            lost.append(ack.execution_id)
+            lost.append(name)
             continue
         due = max(row.scheduled_for, row.created_at)
         delay_s = (found[0].at - due).total_seconds()
@@ -120,14 +123,28 @@ def _judge_deliveries(
         if delay_s > ON_TIME_S / 5 and last_fault is not None:
             verdict.recovery_s = max(verdict.recovery_s, (found[0].at - last_fault).total_seconds())
         if delay_s < 0:
-            early.append(ack.execution_id)
+            early.append(name)
         if found[0].at > _latest(due, evidence.windows):
-            late.append(f"{ack.execution_id} ({delay_s:.1f} s)")
+            late.append(f"{name} ({delay_s:.1f} s)")
     verdict.lost = len(lost)
     verdict.received = verdict.scheduled - len(lost)
     _tell(verdict, "never received", lost)
     _tell(verdict, "received before their time", early)
     _tell(verdict, "received after their window", late)
+
+
+def _owed(evidence: Evidence, rows: dict[str, Row]) -> list[tuple[str, Row | None]]:
+    """What should have been received, each by a name, with its row where there is one."""
+    owed: list[tuple[str, Row | None]] = [(ack.execution_id, rows.get(ack.execution_id)) for ack in evidence.acks]
+    made = {(row.schedule_id, row.scheduled_for): row for row in rows.values() if row.run_no == 0}
+    for rhythm in evidence.rhythms:
+        assert rhythm.until is not None
+        first = math.ceil(rhythm.since.timestamp() / rhythm.every_s)
+        last = math.floor(rhythm.until.timestamp() / rhythm.every_s)
+        for number in range(first, last + 1):
+            at = datetime.fromtimestamp(number * rhythm.every_s, UTC)
+            owed.append((f"{rhythm.schedule_id} at {at:%H:%M:%S}", made.get((rhythm.schedule_id, at))))
+    return owed
 
 
 def _latest(due: datetime, windows: Sequence[Window]) -> datetime:
@@ -144,7 +161,13 @@ def _judge_states(rows: dict[str, Row], arrived: dict[str, list[Arrival]], verdi
     """All has ended after the quiet time, and what is called a success was one."""
     open_rows = [f"{row.id} ({row.state})" for row in rows.values() if row.state not in ENDED]
     _tell(verdict, "not ended after the quiet time", open_rows)
-    failed = [f"{row.id} ({row.state})" for row in rows.values() if row.state in ENDED - {"SUCCEEDED"}]
+    # A recurring schedule is cancelled in the end, and its last occurrences with it.
+    wrong = ENDED - {"SUCCEEDED"}
+    failed = [
+        f"{row.id} ({row.state})"
+        for row in rows.values()
+        if row.state in wrong and not (row.number is None and row.state == "CANCELLED")
+    ]
     _tell(verdict, "ended without success although the receiver came back", failed)
     claimed = [
         row.id for row in rows.values() if row.state == "SUCCEEDED" and not any(map(_is_2xx, arrived.get(row.id, [])))

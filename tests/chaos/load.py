@@ -19,6 +19,9 @@ TIMEOUT_S = 3.0
 CALLERS = 8
 PATIENCE_S = 240.0
 BATCH = 20
+RHYTHMS = 6
+RHYTHM = {"misfire": {"policy": "fire_all", "limit": 500, "grace_s": 300}, "jitter_s": 0}
+SETTLED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,19 @@ class Ack:
     tries: int
 
 
+@dataclass(slots=True)
+class Rhythm:
+    """One recurring schedule: every whole `every_s` of the clock it owes an occurrence, between the two moments."""
+
+    schedule_id: str
+    every_s: int
+    since: datetime
+    until: datetime | None = None
+    """Known once it is cancelled."""
+
+
 class Load:
-    """`start()`, then `stop()`, which returns once all that was asked is acknowledged or given up."""
+    """`start()`; `stop()`, which returns once all that was asked is acknowledged or given up; then `end_rhythms()`."""
 
     def __init__(self, *, url: str, api_key: str, target: str, tag: str, rng: random.Random, per_s: float) -> None:
         self._url = url
@@ -44,6 +58,7 @@ class Load:
         self._every_s = 1 / per_s
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self.acks: list[Ack] = []
+        self.rhythms: list[Rhythm] = []
         self.refusals: list[str] = []
         self.unanswered: list[int] = []
         """Numbers of jobs that were asked for and never acknowledged."""
@@ -56,6 +71,7 @@ class Load:
         """While it is set nothing new is asked for, so that no POST wakes the buckets in the fire loop's place."""
 
     def start(self) -> None:
+        self._begin_rhythms()
         for thread in self._threads:
             thread.start()
 
@@ -63,6 +79,26 @@ class Load:
         self._ends.set()
         for thread in self._threads:
             thread.join()
+
+    def end_rhythms(self) -> None:
+        """Cancel the recurring schedules; what was due ten seconds ago has long been sent by then."""
+        for rhythm in self.rhythms:
+            rhythm.until = datetime.now(UTC) - timedelta(seconds=SETTLED_S)
+            self._post(f"/{rhythm.schedule_id}/cancel", None).raise_for_status()
+
+    def _begin_rhythms(self) -> None:
+        """Crons and intervals that fall on whole seconds of the clock; late ones all fire."""
+        anchor = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        for number in range(RHYTHMS):
+            every_s = (2, 3)[number % 2]
+            timing = {"cron": "*/2 * * * * *"} if every_s == 2 else {"every": every_s, "anchor": anchor.isoformat()}
+            answer = self._post("", {**timing, **RHYTHM, **self._delivery({"rhythm": number})})
+            answer.raise_for_status()
+            since = datetime.now(UTC) + timedelta(seconds=1)
+            self.rhythms.append(Rhythm(answer.json()["id"], every_s, since))
+
+    def _post(self, path: str, body: dict[str, Any] | None) -> requests.Response:
+        return requests.post(f"{self._url}/v1/schedules{path}", json=body, headers=self._headers, timeout=10)
 
     def burst(self, count: int, run_at: datetime) -> None:
         """So many jobs for one moment, in batches."""
@@ -131,10 +167,12 @@ class Load:
         self.unanswered += [number for number, _ in items]
 
     def _body(self, number: int, run_at: datetime) -> dict[str, Any]:
+        return {"run_at": run_at.isoformat(), **self._delivery({"number": number})}
+
+    def _delivery(self, payload: dict[str, int]) -> dict[str, Any]:
         return {
             "target": {"url": self._target, "method": "POST"},
-            "run_at": run_at.isoformat(),
-            "payload": {"number": number},
+            "payload": payload,
             "delivery": {"timeout_s": TIMEOUT_S, "retry": RETRY},
             "tags": [self._tag],
         }

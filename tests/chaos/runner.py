@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos.checker import ENDED, Evidence, Row, Verdict, Window, judge
-from tests.chaos.load import Load
+from tests.chaos.load import SETTLED_S, Load
 from tests.chaos.receiver import ChaosReceiver
 from tests.chaos.world import LEADER_TTL_S, World
 
@@ -110,6 +110,8 @@ def perform(scenario: Scenario, *, world: World, receiver: ChaosReceiver, rng: r
         world.heal()
     time.sleep(TAIL_S)
     load.stop()
+    _await_quiet(world, tag, run, settled_s=SETTLED_S)
+    load.end_rhythms()
     _await_quiet(world, tag, run)
     time.sleep(1)  # A second delivery of the last one would come about now.
     evidence = Evidence(
@@ -117,6 +119,7 @@ def perform(scenario: Scenario, *, world: World, receiver: ChaosReceiver, rng: r
         arrivals=_arrivals_of(receiver, rows := _rows(world, tag)),
         rows=rows,
         windows=run.windows,
+        rhythms=load.rhythms,
         refusals=load.refusals,
         unanswered=load.unanswered,
     )
@@ -125,14 +128,15 @@ def perform(scenario: Scenario, *, world: World, receiver: ChaosReceiver, rng: r
     return Outcome(scenario, verdict, run.notes, time.monotonic() - begun)
 
 
-def _await_quiet(world: World, tag: str, run: Run) -> None:
-    """Until everything has ended, or the quiet time is over: outage, failover and the windows' own allowance."""
+def _await_quiet(world: World, tag: str, run: Run, *, settled_s: float = -60) -> None:
+    """Until everything due so long ago has ended, or the quiet time is over: failover and the windows' allowance."""
     failover = max((window.failover_s for window in run.windows), default=0.0)
     ends = time.monotonic() + 30 + failover
     while time.monotonic() < ends:
         rows = _rows(world, tag)
-        due_in_s = max(((row.scheduled_for - datetime.now(UTC)).total_seconds() for row in rows), default=0.0)
-        if due_in_s < 0 and all(row.state in ENDED for row in rows):
+        settled = datetime.now(UTC) - timedelta(seconds=settled_s)
+        waited_for = [row for row in rows if row.scheduled_for <= settled or row.number is not None]
+        if all(row.state in ENDED for row in waited_for):
             return
         time.sleep(0.5)
 

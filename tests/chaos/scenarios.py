@@ -293,7 +293,10 @@ def api_killed_after_commit(run: Run) -> None:
 
 
 def occurrence_made_twice(run: Run) -> None:
-    """What a second scheduler would do that knows nothing of the first: make every waiting occurrence again."""
+    """What a second scheduler would do that knows nothing of the first: make every waiting occurrence again.
+
+    And recurring schedules are set back a minute, as a restored row would be.
+    """
     begin = soon(0)
     made = 0
     with run.world.database() as db:
@@ -304,6 +307,10 @@ def occurrence_made_twice(run: Run) -> None:
             ).fetchall()
             for (execution_id,) in waiting:
                 made += _make_again(db, execution_id)
+            db.execute(
+                "UPDATE scheduling_schedule SET next_run_at = next_run_at - interval '1 minute'"
+                " WHERE state = 'ACTIVE' AND next_run_at > now() + interval '100 seconds'"
+            )
             run.sleep(0.3)
     run.notes.append(f"made {made} occurrences a second time, from {begin:%H:%M:%S}")
 

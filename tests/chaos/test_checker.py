@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.chaos.checker import Evidence, Row, Window, judge
-from tests.chaos.load import Ack
+from tests.chaos.load import Ack, Rhythm
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.receiver import Arrival
 from tests.chaos.scenarios import SCENARIOS, SHORT, scenario
@@ -92,6 +92,27 @@ def test_an_attempt_that_never_arrived_is_explained_by_an_unknown_outcome() -> N
     lost_send = {"arrivals": [arrival(35, attempt=2)], "windows": [FAULT]}
     assert faults(rows=[row(attempt=2, unknown_outcomes=1)], **lost_send) == ""
     assert "gaps" in faults(rows=[row(attempt=2)], **lost_send)
+
+
+def rhythm() -> Rhythm:
+    return Rhythm("s7", 2, since=after(0.5), until=after(5))
+
+
+def beat(seconds: float, **changes: object) -> Row:
+    given = {"id": f"c{seconds}", "schedule_id": "s7", "scheduled_for": after(seconds), "created_at": T, **changes}
+    return replace(row(), number=None, **given)  # type: ignore[arg-type]
+
+
+def test_what_a_rhythm_owes_is_expected_from_the_clock_alone() -> None:
+    arrivals = [arrival(), Arrival(after(2.1), "c2", 1, 200), Arrival(after(4.1), "c4", 1, 200)]
+    assert faults(rows=[row(), beat(2), beat(4)], arrivals=arrivals, rhythms=[rhythm()]) == ""
+    assert "never received" in faults(rows=[row(), beat(2)], arrivals=arrivals[:2], rhythms=[rhythm()])
+    doubled = [row(), beat(2), beat(4), replace(beat(4), id="c5")]
+    assert "(schedule, scheduled_for) twice" in faults(rows=doubled, arrivals=arrivals, rhythms=[rhythm()])
+    skipped = [row(), beat(2), beat(4, state="SKIPPED")]
+    assert "without success" in faults(rows=skipped, arrivals=arrivals, rhythms=[rhythm()])
+    cancelled = [row(), beat(2), beat(4), beat(6, state="CANCELLED", attempt=0)]
+    assert faults(rows=cancelled, arrivals=arrivals, rhythms=[rhythm()]) == ""
 
 
 def test_a_replay_of_an_occurrence_is_not_the_occurrence_again() -> None:
