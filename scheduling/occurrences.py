@@ -7,11 +7,14 @@ to change the schedule. `write` stores any number of plans in the caller's trans
 
 import heapq
 import json
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
@@ -21,6 +24,7 @@ from execution import making
 from execution.making import NewExecution
 from execution.models import Execution
 from scheduling.domain import jitter, misfire
+from scheduling.domain.errors import ScheduleError
 from scheduling.domain.rhythm import Rhythm
 from scheduling.models import Schedule
 from scheduling.snapshot import delivery_of
@@ -53,12 +57,22 @@ class Plan:
     fire: frozenset[datetime] = frozenset()
     """The missed times that fire, made rows among them."""
     verdict: misfire.Verdict | None = None
+    following: datetime | None = None
+    """Where the schedule would stand if its last runs had not been made by another."""
 
     @property
     def room(self) -> int:
         """How many more occurrences may be made to run."""
         limit = self.schedule.max_runs
         return MOST_AT_ONCE if limit is None else max(0, limit - self.schedule.run_count - self.ran)
+
+
+@dataclass(frozen=True, slots=True)
+class Unplannable:
+    """A schedule that cannot be followed, and why."""
+
+    schedule: Schedule
+    error: Exception
 
 
 def rhythm_of(schedule: Schedule) -> Rhythm:
@@ -72,47 +86,97 @@ def rhythm_of(schedule: Schedule) -> Rhythm:
     )
 
 
-def plan(schedule: Schedule, *, now: datetime, held: Sequence[datetime] = (), ahead_s: float = AHEAD_S) -> Plan:
-    """The occurrences from `next_run_at` to `now + ahead_s`; what is late beyond the grace is judged.
+def plan_all(schedules: Sequence[Schedule], *, now: datetime) -> Iterator[Plan | Unplannable]:
+    """A plan for each; one that cannot be followed does not keep the others from theirs."""
+    known = times_on_record(
+        [s for s in schedules if s.next_run_at is not None and s.next_run_at < _late_before(s, now)]
+    )
+    for schedule in schedules:
+        try:
+            yield plan(schedule, now=now, known=known.get(schedule.id, frozenset()))
+        except (ScheduleError, ValueError, OverflowError) as error:
+            yield Unplannable(schedule, error)
+
+
+def times_on_record(schedules: Sequence[Schedule]) -> dict[UUID, frozenset[datetime]]:
+    """The nominal times, from each schedule's `next_run_at` on, that have a row already; one query for all.
+
+    There are some where a schedule was set back behind them: what has its row is neither missed nor made again.
+    """
+    if not schedules:
+        return {}
+    found: dict[UUID, set[datetime]] = defaultdict(set)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement("scheduling", "select_times_on_record"),
+            {"ids": [s.id for s in schedules], "firsts": [s.next_run_at for s in schedules]},
+        )
+        for schedule_id, at in cursor.fetchall():
+            found[schedule_id].add(at)
+    return {schedule_id: frozenset(times) for schedule_id, times in found.items()}
+
+
+def plan(
+    schedule: Schedule, *, now: datetime, held: Sequence[datetime] = (), known: frozenset[datetime] = frozenset()
+) -> Plan:
+    """The occurrences from `next_run_at` to two minutes ahead; what is late beyond the grace is judged.
 
     `held`: nominal times of rows that were made, missed their deadline and wait. They are judged together with what was
-    never made; what becomes of their rows is up to the caller, by `Plan.fire`.
+    never made; what becomes of their rows is up to the caller, by `Plan.fire`. `known`: `times_on_record`.
     """
     planned = Plan(schedule, schedule.next_run_at)
     rhythm = rhythm_of(schedule)
-    late_before = now - timedelta(seconds=schedule.misfire_grace_s + schedule.jitter_s)
+    late_before = _late_before(schedule, now)
     if held or (planned.next_run_at is not None and planned.next_run_at < late_before):
-        _judge_missed(planned, rhythm, late_before, now, held)
+        _judge_missed(planned, rhythm, late_before, now, held, known - {*held})
     if planned.next_run_at is not None:
-        _plan_coming(planned, rhythm, planned.next_run_at, now + timedelta(seconds=ahead_s))
+        _plan_coming(planned, rhythm, planned.next_run_at, now + timedelta(seconds=AHEAD_S))
     return planned
 
 
+def _late_before(schedule: Schedule, now: datetime) -> datetime:
+    return now - timedelta(seconds=schedule.misfire_grace_s + schedule.jitter_s)
+
+
 def _plan_coming(planned: Plan, rhythm: Rhythm, first: datetime, until: datetime) -> None:
-    times = rhythm.between(first - _INSTANT, until, min(MOST_AT_ONCE, planned.room))
+    times, planned.next_run_at = _coming(rhythm, first, until, min(MOST_AT_ONCE, planned.room))
     snapshot = snapshot_of(planned.schedule)
     planned.new += [_on_time(planned.schedule, at, snapshot) for at in times]
     planned.ran += len(times)
-    planned.next_run_at = rhythm.after(times[-1] if times else first - _INSTANT)
     _stop_where_spent(planned)
 
 
+@lru_cache(maxsize=1024)
+def _coming(
+    rhythm: Rhythm, first: datetime, until: datetime, limit: int
+) -> tuple[tuple[datetime, ...], datetime | None]:
+    """Many schedules of one batch have the same rhythm and stand at the same time."""
+    times, following = rhythm.coming(first, until, limit)
+    return tuple(times), following
+
+
 def _judge_missed(
-    planned: Plan, rhythm: Rhythm, late_before: datetime, now: datetime, held: Sequence[datetime]
+    planned: Plan,
+    rhythm: Rhythm,
+    late_before: datetime,
+    now: datetime,
+    held: Sequence[datetime],
+    known: frozenset[datetime],
 ) -> None:
     """Fire the few that the policy lets, put the youngest of the others on record, count the rest."""
     schedule, first = planned.schedule, planned.next_run_at
     verdict = misfire.judge(
-        _latest_first(rhythm, first, late_before, held),
+        _latest_first(rhythm, first, late_before, held, known),
         now=now,
         policy=schedule.misfire,
         window_s=schedule.catch_up_window_s,
         limit=max(1, min(schedule.misfire_limit, planned.room + len(held))),
     )
-    total = len(held) if first is None else len(held) + rhythm.count(first - _INSTANT, late_before)
+    unmade = 0 if first is None else rhythm.count(first - _INSTANT, late_before)
+    total = len(held) + unmade - sum(at <= late_before for at in known)
     snapshot, made = snapshot_of(schedule), set(held)
     late = [_caught_up(schedule, at, now, snapshot) for at in verdict.fire if at not in made]
-    passed_over = (at for at in _latest_first(rhythm, first, late_before, ()) if at not in verdict.fire)
+    passed_over = (at for at in _latest_first(rhythm, first, late_before, (), known) if at not in verdict.fire)
     planned.new += late
     planned.new += [_skipped(schedule, at, verdict, snapshot) for at in islice(passed_over, MOST_ON_RECORD)]
     planned.ran += len(late)
@@ -134,17 +198,21 @@ def _judge_missed(
 
 def _stop_where_spent(planned: Plan) -> None:
     if planned.room == 0:
-        planned.next_run_at = None
+        planned.following, planned.next_run_at = planned.next_run_at, None
 
 
 def _latest_first(
-    rhythm: Rhythm, first: datetime | None, late_before: datetime, held: Sequence[datetime]
+    rhythm: Rhythm,
+    first: datetime | None,
+    late_before: datetime,
+    held: Sequence[datetime],
+    known: frozenset[datetime],
 ) -> Iterator[datetime]:
     """Missed times, made and unmade, each once, found as they are asked for."""
     unmade = iter(()) if first is None else takewhile(lambda at: at >= first, rhythm.back(late_before))
     last = None
     for at in heapq.merge(unmade, sorted(held, reverse=True), reverse=True):
-        if at != last:
+        if at != last and at not in known:
             yield at
         last = at
 
@@ -209,13 +277,18 @@ def write(plans: Sequence[Plan], *, now: datetime) -> int:
     made = making.insert_executions(new=new, now=now) if new else {}
     with connection.cursor() as cursor:
         cursor.execute(
-            statement("scheduling", "advance_schedules"),
-            {
-                "ids": [planned.schedule.id for planned in plans],
-                "next_run_ats": [planned.next_run_at for planned in plans],
-                "rans": [planned.ran for planned in plans],
-                "misseds": [planned.missed for planned in plans],
-                "reports": [None if p.report is None else json.dumps(p.report) for p in plans],
-            },
+            statement("scheduling", "advance_schedules"), {"rows": json.dumps([_standing(p, made) for p in plans])}
         )
     return len(made)
+
+
+def _standing(planned: Plan, made: Container[UUID]) -> dict[str, Any]:
+    ran = sum(item.id in made for item in planned.new if not item.skipped)
+    next_run_at = planned.next_run_at if ran == planned.ran else planned.next_run_at or planned.following
+    return {
+        "id": str(planned.schedule.id),
+        "next_run_at": None if next_run_at is None else next_run_at.isoformat(),
+        "ran": ran,
+        "missed": planned.missed,
+        "report": planned.report,
+    }

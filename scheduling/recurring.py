@@ -374,7 +374,8 @@ def _materialise(schedule: Schedule, now: datetime) -> None:
     """Make what is due within the look-ahead at once, so that nobody waits for the loop."""
     if schedule.next_run_at is None:
         return
-    planned = occurrences.plan(schedule, now=now)
+    known = occurrences.times_on_record([schedule])
+    planned = occurrences.plan(schedule, now=now, known=known.get(schedule.id, frozenset()))
     occurrences.write([planned], now=now)
     schedule.refresh_from_db(fields=["next_run_at", "run_count", "missed_count", "last_misfire"])
 

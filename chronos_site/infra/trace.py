@@ -11,7 +11,8 @@ def parse_or_new(header: str | None) -> str:
     found = _GRAMMAR.fullmatch(header or "")
     if found and found[1].strip("0") and found[2].strip("0"):
         return found[0]
-    return f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-00"
+    fresh = os.urandom(24).hex()
+    return f"00-{fresh[:32]}-{fresh[32:]}-00"
 
 
 def child(traceparent: str) -> str:

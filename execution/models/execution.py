@@ -67,9 +67,7 @@ class Execution(models.Model):
         max_length=8, choices=OnDeadline.choices, default=OnDeadline.EXPIRE, db_default=OnDeadline.EXPIRE
     )
     concurrency_key = models.CharField(max_length=64, null=True, help_text="One under way for each key.")  # noqa: DJ001
-    overlap = models.CharField(
-        max_length=14, choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW
-    )
+    overlap = models.CharField(max_length=14, choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW)
     bucket_id = models.BigIntegerField(null=True)
     park_reason = models.CharField(max_length=32, default="")
     cancel_requested_at = models.DateTimeField(null=True)
@@ -134,6 +132,14 @@ class Execution(models.Model):
                 fields=["schedule_id"],
                 condition=models.Q(state=State.PENDING, park_reason="misfire"),
                 name="execution_misfired",
+            ),
+            # Reader: scheduling.backfill (how many of a schedule's are under way).
+            models.Index(
+                fields=["schedule_id"],
+                condition=models.Q(
+                    trigger="backfill", state__in=[State.PENDING, State.QUEUED, State.RUNNING, State.RETRYING]
+                ),
+                name="execution_backfilling",
             ),
             # Reader: execution.loops.retry.
             models.Index(fields=["due_at"], condition=models.Q(state=State.RETRYING), name="execution_retrying"),

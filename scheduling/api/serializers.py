@@ -93,7 +93,7 @@ class NewScheduleSerializer(StrictSerializer):
     )
     misfire = MisfireSerializer(required=False)
     overlap = ChoiceField(
-        choices=Execution.Overlap.values, required=False, help_text="While its last execution is under way."
+        choices=Execution.Overlap.choices, required=False, help_text="While its last execution is under way."
     )
     pause_after_failures = IntegerField(
         min_value=1, max_value=1000, required=False, allow_null=True, help_text="Failed for good, in a row."
@@ -148,6 +148,8 @@ class MoveSerializer(StrictSerializer):
 
 
 class PreviewSerializer(StrictSerializer):
+    """Either cron or every."""
+
     cron = CronField(required=False)
     every = EveryField(required=False)
     anchor = TimestampField(required=False, help_text="Where an interval counts from: `after` where it is missing.")
@@ -162,6 +164,8 @@ class PreviewSerializer(StrictSerializer):
 
 
 class BackfillSerializer(StrictSerializer):
+    """A range of nominal times in the past."""
+
     to = TimestampField(help_text="Exclusive, not after now.")
     dry_run = FlagField(default=False, help_text="Only count; nothing is stored.")
     force = FlagField(default=False, help_text="Run occurrences that exist already once more.")

@@ -35,6 +35,15 @@ class Rhythm:
         """The first `limit` occurrences after `after` and not after `until`, in order."""
         return list(islice(takewhile(lambda at: at <= until, self._forwards(after)), limit))
 
+    def coming(self, first: datetime, until: datetime, limit: int) -> tuple[list[datetime], datetime | None]:
+        """The first `limit` occurrences from `first` to `until`, both included, and the one that follows them."""
+        times: list[datetime] = []
+        for at in self._forwards(first - _INSTANT):
+            if at > until or len(times) >= limit:
+                return times, at
+            times.append(at)
+        return times, None
+
     def back(self, at_or_before: datetime) -> Iterator[datetime]:
         """Occurrences at or before that moment, the latest first, found as they are asked for."""
         latest = at_or_before if self.ends_at is None else min(at_or_before, self.ends_at)

@@ -47,7 +47,8 @@ def _judge_schedule(schedule_id: UUID) -> int:
     if schedule is None or not rows:
         return 0
     now = database_now()
-    planned = occurrences.plan(schedule, now=now, held=list(rows))
+    known = {} if schedule.next_run_at is None else occurrences.times_on_record([schedule])
+    planned = occurrences.plan(schedule, now=now, held=list(rows), known=known.get(schedule.id, frozenset()))
     occurrences.write([planned], now=now)
     verdict = planned.verdict
     assert verdict is not None  # noqa: S101 - rows were held, so they were judged

@@ -3,7 +3,8 @@
 -- that ended since the schedule was made or resumed.
 WITH failed AS (
     SELECT DISTINCT schedule_id FROM execution_execution
-    WHERE finished_at > clock_timestamp() - interval '10 minutes' AND state = 'FAILED' AND schedule_id IS NOT NULL
+    WHERE finished_at > clock_timestamp() - interval '10 minutes' AND state = 'FAILED' AND trigger = 'schedule'
+      AND schedule_id IS NOT NULL
 )
 SELECT s.id, s.workspace_id, s.pause_after_failures
 FROM failed
@@ -12,7 +13,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS ended, count(*) FILTER (WHERE last.state = 'FAILED') AS failures FROM (
         SELECT e.state FROM execution_execution e
         WHERE e.schedule_id = s.id AND e.state IN ('SUCCEEDED', 'FAILED')
-          AND e.finished_at > coalesce(s.resumed_at, '-infinity')
+          AND e.trigger = 'schedule' AND e.finished_at > coalesce(s.resumed_at, '-infinity')
         ORDER BY e.scheduled_for DESC
         LIMIT s.pause_after_failures
     ) last

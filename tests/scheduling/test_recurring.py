@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from chronos_site.infra.clock import database_now
+from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
 from execution import fanout, services, transitions
 from execution.models import Bucket, Execution
@@ -106,6 +107,28 @@ def test_a_pause_takes_back_what_is_not_queued_and_a_resume_judges_what_was_miss
     assert resumed.last_misfire["missed"] == resumed.missed_count + 1 >= 118
 
 
+def test_a_pause_and_a_resume_bring_back_the_one_that_waited_for_another_to_end(workspace: Workspace) -> None:
+    """Later occurrences were passed over meanwhile and have their rows: the judge must not choose one of them."""
+    schedule = make(workspace, "* * * * *", overlap="queue_one", misfire="fire_once", misfire_grace_s=1)
+    first, second = list(Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for"))[:2]
+    hours = timedelta(hours=2)
+    Execution.objects.filter(id=first.id).update(
+        scheduled_for=first.scheduled_for - hours, state="PENDING", park_reason="overlap", bucket_id=None
+    )
+    Execution.objects.filter(id=second.id).update(
+        scheduled_for=second.scheduled_for - hours, state="SKIPPED", finished_at=timezone.now(), bucket_id=None
+    )
+    recurring.pause_schedule(workspace=workspace, schedule_id=schedule.id)
+    later = Execution.objects.get(id=second.id)
+    for _ in range(130):  # Everything after it has its row, up to now.
+        later.id, later.scheduled_for = new_id(), later.scheduled_for + timedelta(minutes=1)
+        later.save(force_insert=True)
+    resumed = recurring.resume_schedule(workspace=workspace, schedule_id=schedule.id)
+    assert resumed.last_misfire is not None
+    assert (resumed.last_misfire["missed"], resumed.last_misfire["fired"]) == (1, 1)
+    assert Execution.objects.get(schedule_id=schedule.id, scheduled_for=first.scheduled_for - hours).state == "PENDING"
+
+
 def test_a_new_version_of_the_job_is_what_the_coming_occurrences_deliver(workspace: Workspace) -> None:
     job = make_job(workspace, "http://127.0.0.1:9/old")
     schedule = recurring.create_recurring(workspace=workspace, new=Recurring(cron="*/10 * * * * *", job_definition=job))
@@ -160,6 +183,9 @@ def test_a_schedule_is_paused_after_so_many_failures_in_a_row_and_not_before(wor
     end(rows[2], "FAILED")
     end(rows[3], "FAILED")
     assert settle_schedules().paused == 0
+    Execution.objects.filter(id=rows[5].id).update(trigger="run")
+    end(rows[5], "FAILED")
+    assert settle_schedules().paused == 0, "a run by hand does not count"
     end(rows[4], "FAILED")
     assert settle_schedules().paused == 1
     schedule.refresh_from_db()
