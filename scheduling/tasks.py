@@ -10,8 +10,7 @@ from chronos_site.api.idempotency import purge_idempotency_records
 from chronos_site.infra.clock import database_now
 from execution import buckets
 from scheduling.loops import fire
-from scheduling.loops.materialise import materialise_due
-from scheduling.loops.misfire import judge_missed
+from scheduling.loops.ahead import look_ahead
 from scheduling.loops.purge import purge_spent_schedules
 from scheduling.loops.settle import settle_schedules
 
@@ -21,8 +20,7 @@ log = logging.getLogger(__name__)
 @shared_task(name="scheduling.tasks.tick")
 def tick() -> None:
     fire.fire_due_buckets()
-    judge_missed()
-    materialise_due()
+    look_ahead()
 
 
 @shared_task(name="scheduling.tasks.settle")

@@ -14,6 +14,7 @@ from chronos_site.tenancy.models import Workspace
 from execution import fanout, services
 from execution.models import Bucket, Execution
 from scheduling import recurring
+from scheduling.loops import ahead
 from scheduling.loops.materialise import materialise_due
 from scheduling.loops.misfire import judge_missed
 from scheduling.models import Schedule
@@ -136,6 +137,25 @@ def _materialise_at(barrier: threading.Barrier) -> Callable[[], None]:
         materialise_due(batch=3)
 
     return run
+
+
+def test_a_long_look_ahead_leaves_the_other_threads_to_the_fire_loop(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def long_look() -> int:
+        inside.set()
+        leave.wait(10)
+        return 0
+
+    monkeypatch.setattr(ahead, "judge_missed", long_look)
+    thread = in_thread(lambda: ahead.look_ahead())
+    assert inside.wait(10)
+    assert ahead.look_ahead() is False
+    leave.set()
+    thread.join()
+    assert ahead.look_ahead() is True
 
 
 def test_jitter_moves_the_due_time_by_an_offset_that_a_failover_does_not_change(workspace: Workspace) -> None:
