@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 
@@ -34,6 +35,10 @@ def main() -> int:
         for known in SCENARIOS:
             console.print(f"{known.name:<34} {known.text}")
         return 0
+    if arguments.results:
+        results = [json.loads(Path(name).read_text(encoding="utf-8")) for name in arguments.results]
+        write_report(Path(arguments.report), results)
+        return 0
     seeds = arguments.seed or [random.SystemRandom().randrange(1_000_000)]
     chosen = _chosen(arguments)
     outcomes: list[tuple[int, Outcome]] = []
@@ -44,13 +49,13 @@ def main() -> int:
             console.print(table_of([outcome for s, outcome in outcomes if s == seed], f"seed {seed}"))
     console.print(table_of([outcome for _, outcome in outcomes], f"seeds {', '.join(map(str, seeds))}"))
     planted = _planted(arguments)
-    escaped = run_mutants(planted, seed=seeds[0])
+    caught = run_mutants(planted, seed=seeds[0])
+    escaped = [name for name, what in caught.items() if what is None]
+    result = _as_json(outcomes, caught, seeds)
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(_as_json(outcomes, escaped), indent=2) + "\n", encoding="utf-8")
+        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if arguments.report:
-        caught = f"{len(planted) - len(escaped)} of {len(planted)} planted faults were caught." if planted else ""
-        command = shlex.join(["python", "-m", "tests.chaos", *(f"--seed={seed}" for seed in seeds)])
-        write_report(Path(arguments.report), outcomes, command=command, mutants=caught)
+        write_report(Path(arguments.report), [result])
     faults = sum(bool(outcome.verdict.faults) for _, outcome in outcomes)
     lost = sum(outcome.verdict.lost for _, outcome in outcomes)
     console.print(
@@ -76,18 +81,15 @@ def run_scenarios(chosen: list[Scenario], *, seed: int) -> list[Outcome]:
     return outcomes
 
 
-def run_mutants(planted: Sequence[Mutant], *, seed: int) -> list[str]:
-    """Plant each fault in a copy of the product and run the scenario that must catch it. Answers those that got by."""
-    escaped = []
+def run_mutants(planted: Sequence[Mutant], *, seed: int) -> dict[str, str | None]:
+    """Plant each fault in a copy of the product and run the scenario that must catch it: by what, None for nothing."""
+    caught: dict[str, str | None] = {}
     for mutant in planted:
         console.print(f"mutant {mutant.name}: {mutant.text}")
-        outcome = _run_mutant(mutant, seed)
-        if outcome.verdict.faults:
-            console.print(f"    caught: {outcome.verdict.faults[0]}")
-        else:
-            console.print(f"    [red]not caught[/red] by {mutant.scenario}")
-            escaped.append(mutant.name)
-    return escaped
+        faults = _run_mutant(mutant, seed).verdict.faults
+        caught[mutant.name] = faults[0] if faults else None
+        console.print(f"    caught: {faults[0]}" if faults else f"    [red]not caught[/red] by {mutant.scenario}")
+    return caught
 
 
 def _run_mutant(mutant: Mutant, seed: int) -> Outcome:
@@ -118,10 +120,11 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _as_json(outcomes: list[tuple[int, Outcome]], escaped: list[str]) -> dict[str, object]:
+def _as_json(outcomes: list[tuple[int, Outcome]], caught: dict[str, str | None], seeds: list[int]) -> dict[str, Any]:
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "mutants_not_caught": escaped,
+        "command": shlex.join(["python", "-m", "tests.chaos", *(f"--seed={seed}" for seed in seeds)]),
+        "mutants": {name: f"caught by: {what}" if what else "not caught" for name, what in caught.items()},
         "runs": [
             {"seed": seed, "scenario": outcome.scenario.name, "notes": outcome.notes, **asdict(outcome.verdict)}
             for seed, outcome in outcomes
@@ -153,7 +156,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the scenarios and leave")
     parser.add_argument("--json", metavar="FILE", help="write the figures there as well")
     parser.add_argument("--report", metavar="FILE", help="put the figures into docs/reliability.md")
+    parser.add_argument("--from", dest="results", metavar="FILE", action="append", help="run nothing: report these")
     arguments = parser.parse_args()
+    if arguments.results and not arguments.report:
+        parser.error("--from needs --report")
     arguments.mutants = arguments.mutants or arguments.mutants_only
     names = {known.name for known in SCENARIOS}
     for name in (arguments.only or "").split(","):

@@ -42,6 +42,8 @@ class Scenario:
     act: Callable[["Run"], None]
     failover_s: float = 0.0
     """How long the site may need, once the fault is taken back, to be its old self."""
+    recovers_within_s: float | None = None
+    """A bound of its own on the recovery, where one is promised."""
     mode: str = "ok"
     """The receiver's, from the start."""
 
@@ -124,6 +126,8 @@ def perform(scenario: Scenario, *, world: World, receiver: ChaosReceiver, rng: r
         unanswered=load.unanswered,
     )
     verdict = judge(evidence)
+    if scenario.recovers_within_s is not None:
+        run.bound("recovery", verdict.recovery_s, scenario.recovers_within_s)
     verdict.faults += [note.removeprefix("FAULT ") for note in run.notes if note.startswith("FAULT ")]
     return Outcome(scenario, verdict, run.notes, time.monotonic() - begun)
 
