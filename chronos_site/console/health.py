@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as WaitedTooLong
+from typing import Any
 
 import psycopg
 from django.db import connection
@@ -13,6 +14,7 @@ from django.views.decorators.http import require_safe
 from pymongo.errors import PyMongoError
 from redis.exceptions import RedisError
 
+from chronos_site.console.loops import loop_warnings
 from chronos_site.infra import mongo, redis
 
 LIMIT_S = 2.0
@@ -29,13 +31,15 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 or 503 by Postgres. Each part has two seconds, all at once."""
+    """200 or 503 by Postgres. Each part has two seconds, all at once. `warnings` are for people."""
     checks = {name: _threads.submit(check) for name, check in CHECKS.items()}
+    loops = _threads.submit(_loops)
     until = time.monotonic() + LIMIT_S
     parts = {name: _outcome(check, until) for name, check in checks.items()}
     ready = parts["postgres"] == "ok"
     degraded = [name for name, state in parts.items() if state == "away"]
-    body = {"status": "ready" if ready else "not_ready", "parts": parts, "degraded": degraded}
+    body: dict[str, Any] = {"status": "ready" if ready else "not_ready", "parts": parts, "degraded": degraded}
+    body["warnings"] = _warnings(loops, until) if ready else []
     return JsonResponse(body, status=200 if ready else 503)
 
 
@@ -46,14 +50,31 @@ def _outcome(check: Future[str], until: float) -> str:
         return "away"
 
 
+def _warnings(loops: Future[list[str]], until: float) -> list[str]:
+    """What does not make the process unready, and should be looked at all the same."""
+    try:
+        return loops.result(max(0.0, until - time.monotonic()))
+    except (WaitedTooLong, psycopg.Error, OSError) as error:
+        return [f"The loops of the house could not be looked at: {type(error).__name__}."]
+
+
 def _postgres() -> str:
-    """A connection of its own: a pool that is busy with requests does not make the process unready."""
+    with _own_connection() as own:
+        own.execute("SELECT 1")
+    return "ok"
+
+
+def _loops() -> list[str]:
+    with _own_connection() as own:
+        return loop_warnings(own)
+
+
+def _own_connection() -> psycopg.Connection[Any]:
+    """Not of the pool: one that is busy with requests does not make the process unready."""
     given = {
         name: value for name, value in connection.get_connection_params().items() if name in _CONNECTION_PARAMETERS
     }
-    with psycopg.connect(**given, connect_timeout=2, autocommit=True, options="-c statement_timeout=2000") as own:
-        own.execute("SELECT 1")
-    return "ok"
+    return psycopg.connect(**given, connect_timeout=2, autocommit=True, options="-c statement_timeout=2000")
 
 
 _CONNECTION_PARAMETERS = {"dbname", "user", "password", "host", "port", "service", "passfile"}

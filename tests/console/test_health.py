@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
+from chronos_site.beat import HOUSE_TASKS, seed_periodic_tasks
 from chronos_site.infra import mongo, redis
 from tests.clients import ApiClient
 
@@ -85,3 +87,21 @@ def test_postgres_away_is_503(other_servers: None, monkeypatch: Any, silent_port
         "not_ready",
         "away",
     )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_loop_that_is_off_slow_or_missing_is_told_and_the_process_stays_ready(other_servers: None) -> None:
+    seed_periodic_tasks()
+    answer = ApiClient(None).get("/readyz")
+    assert (answer.status_code, answer.json()["warnings"]) == (200, [])
+    off, slow, missing = (name for name, *_ in HOUSE_TASKS[:3])
+    PeriodicTask.objects.filter(name=off).update(enabled=False)
+    PeriodicTask.objects.filter(name=slow).update(interval=IntervalSchedule.objects.create(every=5, period="minutes"))
+    PeriodicTask.objects.filter(name=missing).delete()
+    answer = ApiClient(None).get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json()["warnings"] == [
+        f"{off}: it is switched off.",
+        f"{slow}: every 5 minutes in place of every 1 seconds.",
+        f"{missing}: it has no row; a beat makes it when it starts.",
+    ]
