@@ -161,6 +161,21 @@ CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
 CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
 CHRONOS_LIVENESS_FILE = env.absolute_path("CHRONOS_LIVENESS_FILE")
+# Where the values of secret:// references are kept.
+CHRONOS_SECRET_PROVIDER = env.choice("CHRONOS_SECRET_PROVIDER", "environment", "environment", "mounted", "kubernetes")
+# Seconds after which a value is read anew: a rotated secret is used that soon.
+CHRONOS_SECRET_TTL_S = env.number("CHRONOS_SECRET_TTL", 30, low=0, high=3600)
+CHRONOS_SECRETS_DIR = env.absolute_path("CHRONOS_SECRETS_DIR")
+CHRONOS_SECRETS_FROM_ENVIRONMENT: dict[str, str] = {}
+CHRONOS_KUBERNETES_URL = ""
+match CHRONOS_SECRET_PROVIDER:
+    case "mounted" if CHRONOS_SECRETS_DIR is None:
+        env.refuse("CHRONOS_SECRETS_DIR is not set. Name the folder that the secrets are mounted in.")
+    case "environment":
+        CHRONOS_SECRETS_FROM_ENVIRONMENT = env.secret_variables()
+    case "kubernetes":
+        CHRONOS_KUBERNETES_URL = env.kubernetes_url()
+CHRONOS_KUBERNETES_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 CHRONOS_LEADER_TTL_S = env.number("CHRONOS_LEADER_TTL", 30, low=1, high=600)
 CHRONOS_MAX_PAYLOAD_BYTES = env.integer("CHRONOS_MAX_PAYLOAD_BYTES", 256 * 1024, low=1, high=16 * 1024 * 1024)
 # Days that ended executions are kept; one with an open dead letter stays until that is resolved.

@@ -1,6 +1,7 @@
 """The only reader of `os.environ`. A value that is missing or cannot be read stops the process with one sentence."""
 
 import os
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -67,6 +68,30 @@ def integer(name: str, default: int, *, low: int, high: int) -> int:
 def items(name: str, default: str = "") -> list[str]:
     """A comma-separated list, blanks removed."""
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def choice(name: str, default: str, *among: str) -> str:
+    """One of the words in `among`."""
+    value = os.environ.get(name) or default
+    if value not in among:
+        raise ImproperlyConfigured(f"{name}={value!r} is not one of {', '.join(among)}.")
+    return value
+
+
+def refuse(why: str) -> NoReturn:
+    """For values that do not go together."""
+    raise ImproperlyConfigured(why)
+
+
+def secret_variables() -> dict[str, str]:
+    """The variables that secrets are looked up in where the environment is their store."""
+    return {name: value for name, value in os.environ.items() if name.startswith("CHRONOS_SECRET_")}
+
+
+def kubernetes_url() -> str:
+    """The API of the cluster that this process runs in; Kubernetes sets both variables in every pod."""
+    host, port = text("KUBERNETES_SERVICE_HOST"), integer("KUBERNETES_SERVICE_PORT", 443, low=1, high=65_535)
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def networks(name: str) -> list[str]:

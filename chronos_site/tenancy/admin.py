@@ -27,6 +27,7 @@ class WorkspaceAdmin(admin.ModelAdmin):
         "quota_job_definitions",
         "quota_schedules",
         "rate_limit_per_s",
+        "secret_namespaces",
         "created_at",
     )
     search_fields = ("name",)

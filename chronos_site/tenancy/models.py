@@ -2,10 +2,11 @@
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
-from django.core.validators import MinValueValidator
+from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
 from chronos_site.infra.ids import new_id
+from chronos_site.infra.references import NAMESPACE
 
 
 class Scope(models.TextChoices):
@@ -34,6 +35,16 @@ class Workspace(models.Model):
         blank=True,
         validators=[MinValueValidator(1)],
         help_text="API requests per second; empty for the site's default.",
+    )
+    secret_namespaces = ArrayField(
+        models.CharField(
+            max_length=63,
+            validators=[RegexValidator(rf"\A{NAMESPACE}\Z", "Lower case letters, digits and inner hyphens, up to 63.")],
+        ),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Namespaces whose secrets its jobs may send, to any receiver; comma-separated, empty for none.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

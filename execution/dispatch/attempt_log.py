@@ -12,6 +12,8 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, PyMongoError
 
+from chronos_site.infra.references import names_secret
+from execution.domain.credentials import HIDDEN, auth_header
 from execution.domain.outcome import Result
 
 log = logging.getLogger(__name__)
@@ -107,7 +109,7 @@ def document(result: Result, *, worker: str) -> dict[str, Any]:
         "request": {
             "method": claim.target.get("method"),
             "url": _without_query(str(claim.target.get("url", ""))),
-            "headers": redact(claim.target.get("headers") or {}),
+            "headers": _request_headers(claim.target),
             "address": result.address,
         },
         "response": None
@@ -123,6 +125,14 @@ def redact(headers: dict[str, str]) -> dict[str, str]:
         name: "[redacted]" if any(word in name.lower() for word in _SECRET_WORDS) else value
         for name, value in headers.items()
     }
+
+
+def _request_headers(target: dict[str, Any]) -> dict[str, str]:
+    """Whatever came from a reference is hidden, whatever the header is called."""
+    headers = target.get("headers") or {}
+    told = redact(headers) | {name: HIDDEN for name, value in headers.items() if names_secret(value)}
+    filled = auth_header(target.get("auth"))
+    return told if filled is None else {**told, filled: HIDDEN}
 
 
 def _without_query(url: str) -> str:

@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 import time
+import traceback
 from collections.abc import Coroutine, Sequence
 from typing import Any
 from uuid import UUID
@@ -24,7 +25,9 @@ import uvloop
 from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra import redis
+from chronos_site.infra.secrets import SecretError, SecretStore
 from execution.dispatch.attempt_log import AttemptLog
+from execution.dispatch.credentials import CredentialSource
 from execution.dispatch.egress import Network
 from execution.dispatch.fence import Fence
 from execution.dispatch.gate import Gate, not_sent
@@ -68,12 +71,14 @@ class Engine:
         max_in_flight: int,
         allow: Sequence[Network],
         attempt_log: AttemptLog,
+        secrets: SecretStore,
     ) -> None:
         self._conninfo = conninfo
         self._worker_id = worker_id
         self._name = name
         self._allow = allow
         self._log = attempt_log
+        self._secrets = secrets
         self._max_in_flight = max_in_flight
         self._stopping = False
         self._ready = threading.Event()
@@ -156,6 +161,7 @@ class Engine:
             self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
             self._sender = HttpSender()
+            self._credentials = CredentialSource(self._secrets)
             self._heartbeat = Heartbeat(
                 pool=pool,
                 worker_id=self._worker_id,
@@ -179,6 +185,7 @@ class Engine:
             self._results.close()
             await writer
             self._gate.close()
+            self._credentials.close()
             await self._sender.close()
             await client.aclose()
 
@@ -311,10 +318,19 @@ class Engine:
         self._slots.release(len(wave))
 
     async def _send(self, claim: Claim) -> None:
-        """Judge the target, wait for the exact time, send, classify. Exactly one result comes of it, or none."""
+        """Judge the target, look up its secrets, wait for the exact time, send, classify.
+
+        Exactly one result comes of it, or none.
+        """
         verdict = await self._gate.judge(claim)
         if not verdict.allowed:
             self._results.add(not_sent(claim, verdict))
+            return
+        try:
+            credentials = await self._credentials.of(claim)
+        except SecretError as error:
+            answer = Answer(None, error.code, str(error))
+            self._results.add(result_of(claim, answer, began_at=claim.clock.now(), address=None))
             return
         due_s = claim.due_at.timestamp()
         while (early := due_s - claim.clock.now_s()) > 0:
@@ -326,9 +342,11 @@ class Engine:
             self._slots.release(1)
             return
         try:
-            answer = await self._sender.send(claim, verdict)
+            answer = await self._sender.send(claim, verdict, credentials)
         except Exception as error:
-            log.exception("send_failed", extra={"action": "send", "execution_id": str(claim.id)})
+            # Not log.exception: the text of an error from the client may quote what was to be sent.
+            told = credentials.scrub("".join(traceback.format_exception(error)))
+            log.error("send_failed", extra={"action": "send", "execution_id": str(claim.id), "exception": told})
             answer = Answer(None, "internal", f"The worker failed at the send: {type(error).__name__}.")
         self._results.add(result_of(claim, answer, began_at=began_at, address=verdict.address))
 

@@ -23,7 +23,9 @@ from pyreqwest.exceptions import (
 from pyreqwest.http import HeaderMap
 
 from chronos_site.infra import trace
+from execution.dispatch.credentials import NO_CREDENTIALS, Credentials
 from execution.dispatch.egress import Verdict
+from execution.dispatch.signing import signature_headers
 from execution.domain.outcome import Claim
 
 READ_CAP = 64 * 1024
@@ -52,12 +54,15 @@ class HttpSender:
     def __init__(self) -> None:
         self._clients: OrderedDict[tuple[str, str, int], Client] = OrderedDict()
 
-    async def send(self, claim: Claim, verdict: Verdict) -> Answer:
-        """One attempt, whole within `claim.timeout_s`. Never raises but for cancellation."""
+    async def send(self, claim: Claim, verdict: Verdict, credentials: Credentials = NO_CREDENTIALS) -> Answer:
+        """One attempt, whole within `claim.timeout_s`. Never raises but for cancellation.
+
+        The answer holds no secret: what the receiver echoes of `credentials` is taken out.
+        """
         begun = time.monotonic()
         try:
             async with asyncio.timeout(claim.timeout_s):
-                answer = await self._exchange(claim, verdict)
+                answer = await self._exchange(claim, verdict, credentials)
         except (TimeoutError, RequestTimeoutError) as error:
             code = "connect_timeout" if isinstance(error, ConnectTimeoutError) else "timeout"
             answer = Answer(None, code, f"No complete answer within {claim.timeout_s:g} s.")
@@ -65,6 +70,7 @@ class HttpSender:
             answer = Answer(None, "request", f"The request could not be built: {_cause(error)}")
         except PyreqwestError as error:
             answer = Answer(None, _code(error), _cause(error))
+        answer.error_text = credentials.scrub(answer.error_text)
         answer.duration_ms = (time.monotonic() - begun) * 1000
         return answer
 
@@ -73,13 +79,15 @@ class HttpSender:
         for client in clients:
             await client.close()
 
-    async def _exchange(self, claim: Claim, verdict: Verdict) -> Answer:
-        method, headers, body = request_of(claim)
+    async def _exchange(self, claim: Claim, verdict: Verdict, credentials: Credentials) -> Answer:
+        method, headers, body = request_of(claim, credentials)
         builder = self._client(verdict).request(method, verdict.url).headers(headers)
         if body is not None:
             builder = builder.body_bytes(body)
         async with builder.streamed_read_buffer_limit(READ_CAP).build_streamed() as response:
             kept = bytearray()
+            # A secret that begins within the excerpt is known by its end.
+            wanted = KEEP_CAP + credentials.longest
             read = 0
             while read < READ_CAP:
                 chunk = await response.body_reader.read_chunk()
@@ -87,13 +95,13 @@ class HttpSender:
                     break
                 data = chunk.to_bytes()
                 read += len(data)
-                kept += data[: KEEP_CAP - len(kept)]
+                kept += data[: wanted - len(kept)]
             return Answer(
                 response.status,
                 None,
                 "",
-                headers=_readable(response.headers),
-                excerpt=bytes(kept).decode("utf-8", "replace"),
+                headers={name: credentials.scrub(text) for name, text in _readable(response.headers).items()},
+                excerpt=credentials.scrub_bytes(bytes(kept), keep=KEEP_CAP).decode("utf-8", "replace"),
             )
 
     def _client(self, verdict: Verdict) -> Client:
@@ -123,10 +131,10 @@ class HttpSender:
         return client
 
 
-def request_of(claim: Claim) -> tuple[str, dict[str, str], bytes | None]:
+def request_of(claim: Claim, credentials: Credentials = NO_CREDENTIALS) -> tuple[str, dict[str, str], bytes | None]:
     """Method, headers and body of an attempt. The job's own headers cannot name any of the delivery headers."""
     method: str = claim.target["method"]
-    headers = dict(claim.target.get("headers") or {})
+    headers = {**(claim.target.get("headers") or {}), **credentials.headers}
     body = None
     if claim.payload is not None and method not in {"GET", "HEAD"}:
         body = json.dumps(claim.payload, separators=(",", ":"), ensure_ascii=False).encode()
@@ -137,6 +145,10 @@ def request_of(claim: Claim) -> tuple[str, dict[str, str], bytes | None]:
     headers["X-Attempt-Number"] = str(claim.attempt)
     headers["X-Scheduled-For"] = claim.scheduled_for.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     headers["traceparent"] = trace.child(claim.traceparent)
+    if credentials.keys:
+        headers |= signature_headers(
+            message_id=str(claim.id), timestamp_s=int(claim.clock.now_s()), body=body or b"", keys=credentials.keys
+        )
     return method, headers, body
 
 

@@ -9,6 +9,7 @@ from execution.domain.outcome import Claim, Result
 from execution.domain.states import State
 
 TARGET_REFUSED = "target_refused"
+SECRET_REFUSED = "secret_refused"  # noqa: S105 - a reason
 
 
 def result_of(claim: Claim, answer: Answer, *, began_at: datetime, address: str | None) -> Result:
@@ -31,7 +32,7 @@ def result_of(claim: Claim, answer: Answer, *, began_at: datetime, address: str 
         duration_ms=round(answer.duration_ms, 3),
         finished_at=finished_at,
         retry_in_s=decision.retry_in_s,
-        dead_reason=TARGET_REFUSED if code == TARGET_REFUSED else decision.dead_reason,
+        dead_reason=code if code in {TARGET_REFUSED, SECRET_REFUSED} else decision.dead_reason,
         response_headers=answer.headers,
         response_excerpt=answer.excerpt,
         began_at=began_at,

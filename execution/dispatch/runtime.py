@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-from chronos_site.infra import mongo
+from chronos_site.infra import mongo, secrets
 from chronos_site.infra.ids import new_id
 from chronos_site.observability import liveness
 from execution.dispatch.attempt_log import AttemptLog
@@ -49,6 +49,7 @@ def build_engine(*, name: str) -> Engine:
         max_in_flight=settings.CHRONOS_MAX_IN_FLIGHT,
         allow=parse_networks(settings.CHRONOS_EGRESS_ALLOW),
         attempt_log=AttemptLog(mongo.execution_logs(), prepare=mongo.ensure_indexes),
+        secrets=secrets.build_store(),
     )
 
 

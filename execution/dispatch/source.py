@@ -143,4 +143,5 @@ def claim_of(row: dict[str, Any], clock: Clock) -> Claim:
         traceparent=row["traceparent"],
         clock=clock,
         concurrency_key=row["concurrency_key"],
+        secret_namespaces=tuple(row.get("secret_namespaces", ())),
     )

@@ -25,8 +25,9 @@ RETRY_AFTER_HEADER = "retry-after"
 
 RETRYABLE_4XX = frozenset({408, 425, 429})
 TERMINAL_5XX = frozenset({501, 505})
-TERMINAL_ERRORS = frozenset({"request", "target_refused"})
-"""Error codes of requests that never left and never will: they cannot be built, or the target may not be called."""
+TERMINAL_ERRORS = frozenset({"request", "target_refused", "secret_refused"})
+"""Error codes of requests that never left and never will: they cannot be built, the target may not be called, or a
+secret may not be used."""
 
 
 class Kind(StrEnum):

@@ -44,6 +44,8 @@ class Claim:
     """Every time that is compared with the database's, or stored beside it, is read here."""
     concurrency_key: str | None = None
     """Where set, another execution may wait for the end of this one."""
+    secret_namespaces: tuple[str, ...] = ()
+    """Namespaces whose secrets the workspace may use."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class Result:
     reason: str
     status: int | None
     error: str | None
-    """A short code: timeout, connect, network, tls, dns, refused, internal; None where the receiver answered."""
+    """A short code: timeout, connect, network, tls, dns, secret_missing, internal; None where the receiver answered."""
     error_text: str
     duration_ms: float
     finished_at: datetime

@@ -15,6 +15,7 @@ class DeadLetter(models.Model):
         ATTEMPTS_EXHAUSTED = "attempts_exhausted"
         TOO_OLD = "too_old"
         TARGET_REFUSED = "target_refused"
+        SECRET_REFUSED = "secret_refused"  # noqa: S105 - a reason
         UNKNOWN_OUTCOME = "unknown_outcome"
         INTERNAL = "internal"
 

@@ -59,4 +59,7 @@ class WorkspaceSerializer(serializers.Serializer[Any]):
     quota_job_definitions = serializers.IntegerField()
     quota_schedules = serializers.IntegerField(help_text="Schedules that recur and have not ended.")
     rate_limit_per_s = serializers.IntegerField(help_text="API requests per second, all keys together.")
+    secret_namespaces = serializers.ListField(
+        child=serializers.CharField(), help_text="Namespaces whose secrets jobs may refer to; an operator sets them."
+    )
     created_at = TimestampField()
