@@ -17,6 +17,7 @@ from django.utils import timezone
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, quotas, transitions
+from execution.domain import credentials
 from execution.domain.buckets import bucket_of
 from execution.domain.states import TERMINAL, State
 from execution.making import NewExecution, create_executions, trigger_soon
@@ -45,6 +46,16 @@ class NameTaken(Refused):
 
 class VersionMismatch(Refused):
     code = "version_mismatch"
+
+
+class SecretNotAllowed(Refused):
+    """References to namespaces that the workspace may not use; `places` are paths in the job, each with a sentence."""
+
+    code = "secret_not_allowed"
+
+    def __init__(self, places: Sequence[tuple[credentials.Path, str]]) -> None:
+        super().__init__(places[0][1])
+        self.places = places
 
 
 class JobGone(Refused):
@@ -210,7 +221,8 @@ def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[d
 
 
 def create_job_definition(*, workspace: Workspace, **fields: Any) -> JobDefinition:
-    """Raises NameTaken, quotas.QuotaExceeded."""
+    """Raises NameTaken, SecretNotAllowed, quotas.QuotaExceeded."""
+    _refuse_foreign_secrets(workspace, fields)
     quotas.check_job_definitions(workspace=workspace, adding=1)
     return _unless_name_taken(
         lambda: JobDefinition.objects.create(workspace=workspace, **fields), name=str(fields.get("name"))
@@ -221,7 +233,10 @@ def create_job_definition(*, workspace: Workspace, **fields: Any) -> JobDefiniti
 def update_job_definition(
     *, workspace: Workspace, job_id: UUID, expected_version: int | None, **fields: Any
 ) -> JobDefinition:
-    """Change fields and raise the version. Executions keep their snapshots. Raises NameTaken, VersionMismatch."""
+    """Change fields and raise the version. Executions keep their snapshots.
+
+    Raises NameTaken, VersionMismatch, SecretNotAllowed.
+    """
     job = JobDefinition.objects.select_for_update(no_key=True).get(
         workspace=workspace, id=job_id, deleted_at__isnull=True
     )
@@ -230,11 +245,19 @@ def update_job_definition(
     changed = [name for name, value in fields.items() if getattr(job, name) != value]
     if not changed:
         return job
+    _refuse_foreign_secrets(workspace, {name: fields[name] for name in changed})
     for name in changed:
         setattr(job, name, fields[name])
     job.version += 1
     _unless_name_taken(lambda: job.save(update_fields=[*changed, "version", "updated_at"]), name=job.name)
     return job
+
+
+def _refuse_foreign_secrets(workspace: Workspace, fields: dict[str, Any]) -> None:
+    """A first look; the worker judges again at every send, by what the workspace may use then."""
+    places = credentials.foreign_references(fields.get("target"), workspace.secret_namespaces)
+    if places:
+        raise SecretNotAllowed([(("target", *path), why) for path, why in places])
 
 
 def _unless_name_taken(write: Callable[[], T], *, name: str) -> T:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from execution import services as execution_services
+from execution.domain.credentials import auth_header
 from execution.models import JobDefinition, JobKind
 
 
@@ -37,7 +38,13 @@ def delivery_of(
 
 
 def _with_headers(target: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    """A copy of the target with headers replaced or added; names are case-insensitive."""
+    """A copy of the target with headers replaced or added; names are case-insensitive.
+
+    A header that the target's `auth` would fill takes its place.
+    """
     given = {name.lower() for name in headers}
     kept = {name: value for name, value in (target.get("headers") or {}).items() if name.lower() not in given}
-    return {**target, "headers": {**kept, **headers}}
+    made = {**target, "headers": {**kept, **headers}}
+    if (auth_header(target.get("auth")) or "").lower() in given:
+        del made["auth"]
+    return made

@@ -196,7 +196,7 @@ class HeadersField(serializers.DictField):
         errors: dict[str, list[ErrorDetail]] = {}
         seen: set[str] = set()
         for name, value in data.items():
-            found = _header_fault(name, value, seen)
+            found = header_fault(name, value, seen)
             seen.add(name.lower())
             if found:
                 errors[name] = [found]
@@ -205,7 +205,8 @@ class HeadersField(serializers.DictField):
         return dict(data)
 
 
-def _header_fault(name: str, value: Any, seen: set[str]) -> ErrorDetail | None:
+def header_fault(name: str, value: Any, seen: set[str]) -> ErrorDetail | None:
+    """Why this header is not taken beside those in `seen` (lower case); None where nothing is wrong."""
     lower = name.lower()
     if not _HEADER_NAME.fullmatch(name) or len(name) > LONGEST_HEADER_NAME:
         return ErrorDetail("This is no name of a header.", "invalid_header_name")

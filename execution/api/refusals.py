@@ -7,9 +7,10 @@ from django.http import Http404
 
 from chronos_site.api.problems import FieldProblem, Problem
 from execution.dead_letters import AlreadyResolved
+from execution.domain.credentials import pointer
 from execution.models import DeadLetter, Execution, JobDefinition
 from execution.quotas import QuotaExceeded
-from execution.services import NameTaken, NotPending, Refused, VersionMismatch
+from execution.services import NameTaken, NotPending, Refused, SecretNotAllowed, VersionMismatch
 
 
 @contextmanager
@@ -25,6 +26,9 @@ def refusals_as_problems() -> Iterator[None]:
         ) from error
     except NameTaken as error:
         raise Problem(409, error.code, str(error), errors=[FieldProblem("/name", error.code, str(error))]) from error
+    except SecretNotAllowed as error:
+        places = [FieldProblem(pointer(path), error.code, why) for path, why in error.places]
+        raise Problem(422, error.code, str(error), errors=places) from error
     except VersionMismatch as error:
         raise Problem(412, error.code, str(error)) from error
     except NotPending as error:

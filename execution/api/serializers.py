@@ -6,7 +6,6 @@ from django.conf import settings
 from rest_framework import serializers
 
 from chronos_site.api.fields import (
-    HeadersField,
     IntegerField,
     JsonField,
     NumberField,
@@ -16,11 +15,11 @@ from chronos_site.api.fields import (
     UuidField,
 )
 from chronos_site.api.serializers import StrictSerializer
-from execution.dispatch.egress import judge_syntax, parse_networks
+from execution.api.fields import ChoiceField
+from execution.api.targets import ShownField, TargetSerializer
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
 from execution.models import DeadLetter, Execution, JobDefinition, JobKind
 
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 LONGEST_TIMEOUT_S = 300
 
 
@@ -29,28 +28,6 @@ class PayloadField(JsonField):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_bytes=settings.CHRONOS_MAX_PAYLOAD_BYTES, **kwargs)
-
-
-class ChoiceField(serializers.ChoiceField):
-    """A choice given as a string and nothing else."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str):
-            self.fail("invalid_choice", input=repr(data)[:50])
-        return super().to_internal_value(data)
-
-
-class TargetSerializer(StrictSerializer):
-    url = TextField(max_length=2048)
-    method = ChoiceField(choices=METHODS, default="POST")
-    headers = HeadersField(default=dict)
-
-    def validate_url(self, value: str) -> str:
-        """A first look for the person who types it; the guard judges again, with the address, at every send."""
-        verdict = judge_syntax(value, allow=parse_networks(settings.CHRONOS_EGRESS_ALLOW))
-        if not verdict.allowed:
-            raise serializers.ValidationError(f"This URL cannot be called: {verdict.reason}.", code="target_refused")
-        return value
 
 
 class RetrySerializer(StrictSerializer):
@@ -106,6 +83,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
     finished_at = TimestampField(read_only=True, allow_null=True)
     created_at = TimestampField(read_only=True)
     cancel_requested_at = TimestampField(read_only=True, allow_null=True)
+    target = ShownField(read_only=True)
     tags = serializers.ListField(child=serializers.CharField(), read_only=True)
 
     class Meta:

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from chronos_site.api.etag import set_etag
 from chronos_site.api.fields import TimestampField, UuidField
+from execution.api.targets import ShownField
 from execution.models import Execution
 from scheduling import outlook
 from scheduling.domain import intervals
@@ -51,6 +52,8 @@ class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
 
     description = serializers.SerializerMethodField(help_text="In words.")
     job_definition = UuidField(source="job_definition_id", read_only=True, allow_null=True)
+    target = ShownField(read_only=True, allow_null=True)
+    delivery = ShownField(read_only=True)
     run_at = TimestampField(read_only=True, allow_null=True)
     cron = serializers.SerializerMethodField()
     timezone = serializers.CharField(read_only=True, allow_null=True)

@@ -8,8 +8,11 @@ from chronos_site.api.fields import TimestampField
 from chronos_site.api.problems import FieldProblem, Problem, validation_problem
 from chronos_site.infra.merge_patch import merge_patch
 from chronos_site.tenancy.models import Workspace
+from execution.domain.credentials import foreign_references
+from execution.domain.credentials import pointer as pointer_to
 from execution.models import JobDefinition
 from execution.selectors import job_definitions
+from execution.services import SecretNotAllowed
 from scheduling.api.refusals import Pointer, alone, in_batch
 from scheduling.api.serializers import RECURRING, NewScheduleSerializer
 from scheduling.domain import intervals
@@ -56,7 +59,10 @@ def check_batch(data: Any) -> list[Checked]:
 
 
 def build(workspace: Workspace, items: Sequence[Checked], *, pointer: Pointer = alone) -> list[NewSchedule | Recurring]:
-    """What the services take, in the order of `items`. Raises Problem where a job definition is not there."""
+    """What the services take, in the order of `items`. Raises Problem.
+
+    For job definitions that are not there, and for secrets that the workspace may not use.
+    """
     jobs = _find_jobs(workspace, [item["job_definition"] for item in items if "job_definition" in item])
     problems = [
         FieldProblem(
@@ -69,6 +75,7 @@ def build(workspace: Workspace, items: Sequence[Checked], *, pointer: Pointer = 
     ]
     if problems:
         raise Problem(422, "job_definition_not_found", problems[0].detail, errors=problems)
+    _refuse_foreign_secrets(workspace, items, pointer)
     return [_build_one(item, jobs.get(item.get("job_definition", ""))) for item in items]
 
 
@@ -91,6 +98,17 @@ def patched(schedule: Schedule, patch: Any) -> Checked:
 
 
 # --- the parts ---------------------------------------------------------------------------------------------------
+
+
+def _refuse_foreign_secrets(workspace: Workspace, items: Sequence[Checked], pointer: Pointer) -> None:
+    problems = [
+        FieldProblem(f"{pointer(index)}/{part}{pointer_to(path)}", SecretNotAllowed.code, why)
+        for index, item in enumerate(items)
+        for part in ("target", "delivery")
+        for path, why in foreign_references(item.get(part), workspace.secret_namespaces)
+    ]
+    if problems:
+        raise Problem(422, SecretNotAllowed.code, problems[0].detail, errors=problems)
 
 
 def _build_one(item: Checked, job: JobDefinition | None) -> NewSchedule | Recurring:

@@ -7,7 +7,6 @@ from rest_framework.exceptions import ErrorDetail
 
 from chronos_site.api.fields import (
     FlagField,
-    HeadersField,
     IntegerField,
     NumberField,
     TagsField,
@@ -15,13 +14,9 @@ from chronos_site.api.fields import (
     TimestampField,
 )
 from chronos_site.api.serializers import StrictSerializer
-from execution.api.serializers import (
-    LONGEST_TIMEOUT_S,
-    ChoiceField,
-    PayloadField,
-    RetrySerializer,
-    TargetSerializer,
-)
+from execution.api.fields import ChoiceField
+from execution.api.serializers import LONGEST_TIMEOUT_S, PayloadField, RetrySerializer
+from execution.api.targets import DeliveryHeadersField, TargetSerializer
 from execution.models import Execution
 from scheduling.api.fields import CronField, EveryField, ZoneField
 from scheduling.domain.misfire import Policy
@@ -52,7 +47,7 @@ ONLY_RECURRING = {
 
 
 class DeliverySerializer(StrictSerializer):
-    headers = HeadersField(required=False)
+    headers = DeliveryHeadersField(required=False)
     timeout_s = NumberField(min_value=0.1, max_value=LONGEST_TIMEOUT_S, required=False)
     retry = RetrySerializer(required=False)
 

@@ -17,6 +17,7 @@ from django.db.models import Q, QuerySet
 from chronos_site.api.fields import parse_uuid
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
+from execution.domain.credentials import foreign_references
 from execution.models import JobDefinition
 from execution.selectors import job_definitions
 from scheduling.domain.alike import alike
@@ -69,7 +70,7 @@ def compare(
     faults: list[Fault] = []
     for item in map(_copy, wanted):
         found = known.get(item.key)
-        wrong = _resolve(item, found, jobs)
+        wrong = _resolve(item, found, jobs) + _foreign_secrets(workspace, item)
         step = None if wrong else _step(item, found, remake=remake)
         if step is not None and not wrong:
             wrong = _check(step, now)
@@ -164,6 +165,14 @@ def _resolve(item: Wanted, found: Schedule | None, jobs: dict[str, JobDefinition
     elif found is not None and found.kind == Schedule.Kind.ONCE and found.state in LIVING:
         wrong.append(item.fault("key: This is the key of a schedule that fires once. Choose another.", "key"))
     return wrong
+
+
+def _foreign_secrets(workspace: Workspace, item: Wanted) -> list[Fault]:
+    return [
+        item.fault(f"{part}.{'.'.join(path)}: {why}", part, *path)
+        for part in ("target", "delivery")
+        for path, why in foreign_references(item.values[part], workspace.secret_namespaces)
+    ]
 
 
 def _put_back_secrets(item: Wanted, part: str, found: Schedule | None) -> list[Fault]:

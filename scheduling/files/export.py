@@ -1,8 +1,8 @@
 """A workspace's recurring schedules as a document that `apply_schedules` reads back without a change.
 
 What is as it would be by default is left out. Values of headers that look like secrets are replaced by a placeholder,
-which leaves the stored value as it is when the file is applied. A schedule without a key is written under `id:<its id>`
-where that is asked for; applying finds it again by its id.
+which leaves the stored value as it is when the file is applied; references to secrets are written as they are. A
+schedule without a key is written under `id:<its id>` where that is asked for; applying finds it again by its id.
 """
 
 import json
@@ -20,7 +20,7 @@ from chronos_site.tenancy.models import Workspace
 from scheduling.api.bodies import MISFIRE
 from scheduling.domain import intervals
 from scheduling.files.compare import LIVING, living
-from scheduling.files.shape import BY_ID, DEFAULTS, KEPT, names_a_secret
+from scheduling.files.shape import BY_ID, DEFAULTS, KEPT, hides
 from scheduling.files.yaml_text import plain_value
 from scheduling.models import Schedule
 
@@ -143,7 +143,7 @@ def _rhythm(schedule: Schedule) -> Iterator[tuple[str, Any]]:
 
 def _hide(part: dict[str, Any], name: str, key: str, exported: Exported) -> dict[str, Any]:
     headers = part.get("headers") or {}
-    secret = [header for header in headers if names_a_secret(header)]
+    secret = [header for header, value in headers.items() if hides(header, value)]
     exported.hidden += [f"{key}: {name}.headers.{header}" for header in secret]
     shown = {header: KEPT if header in secret else value for header, value in headers.items()}
     return {

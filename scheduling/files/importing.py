@@ -14,7 +14,7 @@ from chronos_site.api.parsers import parse_json
 from chronos_site.api.problems import Problem
 from scheduling.files import curl, shell
 from scheduling.files.crontab import Crontab, Entry, Fault, Note
-from scheduling.files.shape import ShapeReader, Wanted, names_a_secret
+from scheduling.files.shape import ShapeReader, Wanted, hides
 
 UTC = "UTC"
 NOT_HERE = {"key", "external_key", "cron", "every", "timezone", "anchor", "run_at", "delay_s"}
@@ -93,7 +93,7 @@ def _read(entry: Entry, key: str, reader: ShapeReader, found: Imported) -> Wante
     shape = {**fields, "key": key, "cron": entry.expression, "timezone": entry.zone or UTC}
     read = reader.read(shape, line=entry.line, locate=lambda _path: entry.line)
     if isinstance(read, Wanted):
-        notes += [_told_secret(name) for name in _headers(shape) if names_a_secret(name)]
+        notes += [_told_secret(name) for name, value in _headers(shape) if hides(name, value)]
         found.notes += [Note(entry.line, text) for text in notes]
     return read
 
@@ -124,9 +124,9 @@ def _options(entry: Entry) -> dict[str, Any]:
     return options
 
 
-def _headers(shape: dict[str, Any]) -> Iterable[str]:
+def _headers(shape: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     for part in ("target", "delivery"):
-        yield from ((shape.get(part) or {}).get("headers") or {})
+        yield from ((shape.get(part) or {}).get("headers") or {}).items()
 
 
 def _told_secret(name: str) -> str:

@@ -10,7 +10,7 @@ from execution.models import JobDefinition
 from scheduling.domain import words
 from scheduling.files.compare import Kind, Step
 from scheduling.files.crontab import Fault
-from scheduling.files.shape import names_a_secret
+from scheduling.files.shape import hides
 
 HIDDEN = "(hidden)"
 NONE = "(none)"
@@ -99,7 +99,7 @@ def _text(path: str, value: Any) -> str:
         return value.name
     if isinstance(value, datetime):
         return TimestampField().to_representation(value)
-    if ".headers." in path and names_a_secret(path.rsplit(".", 1)[-1]):
+    if ".headers." in path and hides(path.rsplit(".headers.", 1)[-1], value):
         return HIDDEN
     if isinstance(value, Mapping) and path in ("target", "delivery"):
         value = _with_hidden_headers(value)
@@ -109,7 +109,7 @@ def _text(path: str, value: Any) -> str:
 
 def _with_hidden_headers(part: Mapping[str, Any]) -> dict[str, Any]:
     headers = part.get("headers") or {}
-    return {**part, "headers": {name: HIDDEN if names_a_secret(name) else value for name, value in headers.items()}}
+    return {**part, "headers": {name: HIDDEN if hides(name, value) else value for name, value in headers.items()}}
 
 
 def _without_query(url: str) -> str:

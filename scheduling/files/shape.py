@@ -13,6 +13,7 @@ from rest_framework.exceptions import ValidationError
 
 from chronos_site.api.fields import FlagField, TextField
 from chronos_site.api.problems import validation_problem
+from chronos_site.infra.references import names_secret
 from execution.dispatch.attempt_log import redact
 from scheduling.api.bodies import MISFIRE
 from scheduling.api.serializers import LONGEST_KEY, NewScheduleSerializer
@@ -71,7 +72,7 @@ class ShapeReader:
     """Reads any number of schedules; building the serializer costs more than running it."""
 
     def __init__(self) -> None:
-        self._serializer = FileScheduleSerializer()
+        self._serializer = FileScheduleSerializer(context={"kept": KEPT})
 
     def read(self, data: Any, *, line: int, locate: Locate) -> Wanted | list[Fault]:
         try:
@@ -102,6 +103,6 @@ def _values_of(attrs: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def names_a_secret(header: str) -> bool:
-    """What the attempt logs hide, files hide."""
-    return redact({header: ""})[header] != ""
+def hides(header: str, value: Any) -> bool:
+    """What the attempt logs hide, files hide; a reference is no secret."""
+    return redact({header: ""})[header] != "" and not (isinstance(value, str) and names_secret(value))

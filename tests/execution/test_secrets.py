@@ -15,14 +15,16 @@ from standardwebhooks import Webhook
 from chronos_site.infra.references import Reference
 from chronos_site.stack.receiver import Answer, Received
 from chronos_site.tenancy.models import Workspace
-from execution import selectors, transitions
+from execution import selectors, services, transitions
 from execution.dispatch import credentials
 from execution.dispatch.credentials import credentials_of
 from execution.dispatch.engine import Engine
 from execution.dispatch.http import KEEP_CAP
 from execution.dispatch.runtime import build_engine
 from execution.models import DeadLetter, Execution
-from tests.clients import ProgrammableReceiver
+from scheduling import recurring
+from scheduling.recurring import Recurring
+from tests.clients import ApiClient, ProgrammableReceiver
 from tests.making import make_executions, states_of
 from tests.processes import wait_until
 
@@ -36,6 +38,7 @@ SECRETS = {
     "bad": "two\nlines",
 }
 TOKEN = "secret://acme/hooks/token"
+MERGE = "application/merge-patch+json"
 
 
 class Echo(ProgrammableReceiver):
@@ -268,3 +271,98 @@ def test_the_text_of_credentials_shows_nothing() -> None:
     found = credentials_of({"headers": {"X-Api-Key": str(reference)}}, {reference: "sesame"})
     assert found.headers == {"X-Api-Key": "sesame"}
     assert "sesame" not in repr(found)
+
+
+# --- over the API -------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ({"headers": {"Authorization": "Bearer sesame"}}, "/headers/Authorization", "literal_secret"),
+    ({"headers": {"x-api-key": "sesame"}}, "/headers/x-api-key", "literal_secret"),
+    ({"headers": {"Cookie": "s=sesame"}}, "/headers/Cookie", "literal_secret"),
+    ({"headers": {"X-A": "sesame secret://acme/a/b/c"}}, "/headers/X-A", "invalid_reference"),
+    ({"headers": {"X-A": "secret://globex/sesame/c"}}, "/headers/X-A", "secret_not_allowed"),
+    ({"auth": {"type": "bearer", "token": "sesame"}}, "/auth/token", "literal_secret"),
+    ({"auth": {"type": "bearer", "token": "secret://sesame"}}, "/auth/token", "invalid_reference"),
+    ({"auth": {"type": "bearer", "token": "secret://globex/a/b"}}, "/auth/token", "secret_not_allowed"),
+    ({"auth": {"type": "bearer"}}, "/auth/token", "required"),
+    ({"auth": {"type": "basic", "username": "a:b", "password": TOKEN}}, "/auth/username", "invalid"),
+    ({"auth": {"type": "bearer", "token": TOKEN, "password": TOKEN}}, "/auth/password", "wrong_type"),
+    ({"auth": {"type": "api_key", "header": "Host", "value": TOKEN}}, "/auth/header", "forbidden_header"),
+    ({"auth": {"type": "digest", "token": TOKEN}}, "/auth/type", "invalid_choice"),
+    ({"auth": {"type": "bearer", "token": TOKEN}, "headers": {"authorization": TOKEN}}, "/auth", "duplicate"),
+    ({"signing": {"secret": "whsec_c2VzYW1l"}}, "/signing/secret", "literal_secret"),
+    ({"signing": {"secret": TOKEN, "previous_secret": "whsec_c2VzYW1l"}}, "/signing/previous_secret", "literal_secret"),
+    ({"signing": {}}, "/signing/secret", "required"),
+]
+
+
+@pytest.mark.parametrize(("part", "where", "code"), REFUSED)
+def test_what_names_no_secret_that_the_workspace_may_use_is_422_and_not_repeated(
+    api: ApiClient, kept: Path, part: dict[str, Any], where: str, code: str
+) -> None:
+    target = {"url": "https://example.com/", **part}
+    for path, body in (
+        ("/v1/job-definitions", {"name": "a", "target": target}),
+        ("/v1/schedules", {"target": target, "delay_s": 60}),
+        ("/v1/schedules", {"target": target, "every": "1h"}),
+    ):
+        answer = api.post(path, body)
+        assert answer.status_code == 422, answer.content
+        assert [(e["pointer"], e["code"]) for e in answer.json()["errors"]] == [(f"/target{where}", code)]
+        if code != "secret_not_allowed":
+            assert "sesame" not in answer.content.decode()
+    batch = api.post("/v1/schedules/batch", {"schedules": [{"target": target, "delay_s": 60}]})
+    assert [e["pointer"] for e in batch.json()["errors"]] == [f"/schedules/0/target{where}"]
+
+
+def test_references_are_answered_as_they_were_given_and_only_an_operator_allows_namespaces(
+    api: ApiClient, kept: Path, workspace: Workspace
+) -> None:
+    target = {
+        "url": "https://example.com/",
+        "method": "POST",
+        "headers": {"X-Api-Key": TOKEN},
+        "auth": {"type": "bearer", "token": TOKEN},
+        "signing": {"secret": TOKEN},
+    }
+    job = api.post("/v1/job-definitions", {"name": "a", "target": target})
+    assert job.status_code == 201, job.content
+    assert job.json()["target"] == target
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    made = api.post("/v1/schedules", {"job_definition": "a", "delay_s": 60, "delivery": {"headers": headers}}).json()
+    assert made["delivery"]["headers"] == headers
+    # The override takes the place of what auth would have filled.
+    overridden = api.get(f"/v1/executions/{made['execution_id']}").json()["target"]
+    assert overridden["headers"] == {"X-Api-Key": TOKEN, **headers}
+    assert "auth" not in overridden
+    assert api.get("/v1/workspace").json()["secret_namespaces"] == ["acme"]
+    Workspace.objects.filter(id=workspace.id).update(secret_namespaces=[])
+    path = f"/v1/job-definitions/{job.json()['id']}"
+    assert api.patch(path, {"timeout_s": 5}, content_type=MERGE).status_code == 200
+    refused = api.patch(path, {"target": {"method": "PUT"}}, content_type=MERGE)
+    assert (refused.status_code, refused.json()["code"]) == (422, "secret_not_allowed")
+
+
+def test_auth_is_changed_and_taken_away_by_a_patch(api: ApiClient, kept: Path) -> None:
+    target = {"url": "https://example.com/", "auth": {"type": "bearer", "token": TOKEN}}
+    path = f"/v1/job-definitions/{api.post('/v1/job-definitions', {'name': 'a', 'target': target}).json()['id']}"
+    basic = {"type": "basic", "username": "bob", "password": TOKEN}
+    patched = api.patch(path, {"target": {"auth": {**basic, "token": None}}}, content_type=MERGE)
+    assert patched.json()["target"]["auth"] == basic
+    patched = api.patch(path, {"target": {"auth": None}}, content_type=MERGE)
+    assert "auth" not in patched.json()["target"]
+
+
+def test_a_literal_from_before_is_answered_to_nobody(api: ApiClient, workspace: Workspace) -> None:
+    target = {"url": "https://example.com/", "method": "POST", "headers": {"Authorization": "Bearer sesame"}}
+    job = services.create_job_definition(workspace=workspace, name="old", target=target)
+    [row] = make_executions(workspace, "https://example.com/", target=target)
+    schedule = recurring.create_recurring(
+        workspace=workspace, new=Recurring(every_s=900, target=target, delivery={"headers": {"X-Api-Key": "sesame"}})
+    )
+    for path in (f"job-definitions/{job.id}", f"executions/{row.id}", f"schedules/{schedule.id}", "job-definitions",
+                 "executions", "schedules"):  # fmt: skip
+        answer = api.get(f"/v1/{path}")
+        assert answer.status_code == 200
+        assert "***" in answer.content.decode()
+        assert "sesame" not in answer.content.decode()

@@ -32,7 +32,7 @@ schedules:
     timezone: Europe/Berlin
     target:
       url: https://example.com/hooks/nightly
-      headers: {X-Env: production, Authorization: Bearer sesame}
+      headers: {X-Env: production, X-Route-Key: sesame, Authorization: Bearer secret://acme/hooks/one}
     payload: {full: true}
     delivery: {timeout_s: 20, retry: {max_attempts: 3}}
     misfire: {policy: fire_all, limit: 5}
@@ -66,6 +66,8 @@ class Applied:
 
 @pytest.fixture
 def apply(tmp_path: Path, workspace: Workspace) -> Any:
+    workspace.secret_namespaces = ["acme"]
+    workspace.save()
     return lambda text, *options: Applied(text, tmp_path, workspace, *options)
 
 
@@ -90,7 +92,11 @@ def test_what_a_file_declares_is_made_with_its_first_occurrences(apply: Any) -> 
     assert nightly.target == {
         "url": "https://example.com/hooks/nightly",
         "method": "POST",
-        "headers": {"X-Env": "production", "Authorization": "Bearer sesame"},
+        "headers": {
+            "X-Env": "production",
+            "X-Route-Key": "sesame",
+            "Authorization": "Bearer secret://acme/hooks/one",
+        },
     }
     assert (nightly.payload, nightly.overlap, nightly.tags) == ({"full": True}, "skip", ["billing"])
     assert nightly.delivery == {"timeout_s": 20, "retry": {"max_attempts": 3}}
@@ -126,6 +132,7 @@ def test_a_dry_run_shows_the_difference_field_by_field_without_secrets_and_chang
     changed = (
         NIGHTLY.replace("0 2 * * *", "0 3 * * *")
         .replace("sesame", "open")
+        .replace("hooks/one", "hooks/two")
         .replace("production", "test")
         .replace("key: billing/often", "key: billing/rarely")
     )
@@ -134,7 +141,8 @@ def test_a_dry_run_shows_the_difference_field_by_field_without_secrets_and_chang
         "~ billing/nightly",
         '    cron: "0 2 * * *" → "0 3 * * *"',
         '    target.headers.X-Env: "production" → "test"',
-        "    target.headers.Authorization: (hidden) → (hidden)",
+        "    target.headers.X-Route-Key: (hidden) → (hidden)",
+        '    target.headers.Authorization: "Bearer secret://acme/hooks/one" → "Bearer secret://acme/hooks/two"',
         "+ billing/rarely  every 15 minutes: GET https://example.com/hooks/often",
         "- billing/often",
         "dry run: 1 made, 1 changed, 1 cancelled",
@@ -303,6 +311,12 @@ def test_a_flag_that_becomes_a_number_is_a_change(apply: Any) -> None:
          "4: a: target.url: This URL cannot be called: 10.0.0.1 is not a public address (private)."),
         (["every: 15m", "target:", "  url: https://example.com/", "  headers:", "    Host: x"],
          "7: a: target.headers.Host: This header is set by Chronos or by the connection. Leave it out."),
+        (["every: 15m", CALL, "delivery: {headers: {Authorization: 'Bearer sesame'}}"],
+         "5: a: delivery.headers.Authorization: This header carries a secret, which is not taken in clear. Keep it in a"
+         " secret store and name it: secret://namespace/name/key, or Bearer secret://namespace/name/key."),
+        (["every: 15m", "target:", "  url: https://example.com/", "  auth: {type: bearer, token: secret://globex/a/b}"],
+         "6: a: target.auth.token: This workspace may not use secrets of the namespace 'globex', only of acme. An"
+         " operator can allow it in the admin."),
         (["every: 15m", CALL, "delivery: {headers: {Authorization: '(secret: left as it is)'}}"],
          "5: a: delivery.headers.Authorization: There is no stored value to leave as it is. Write the value."),
         (["every: 15m", CALL, "every: 30m"], "5: 'every' is given twice; it stands in line 3 already."),

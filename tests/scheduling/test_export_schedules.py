@@ -102,6 +102,27 @@ def test_only_what_differs_from_the_default_is_written(workspace: Workspace) -> 
 
 
 @pytest.mark.django_db
+def test_references_to_secrets_are_written_as_they_are_and_read_back_without_a_change(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.secret_namespaces = ["acme"]
+    workspace.save()
+    target = {
+        **TARGET,
+        "headers": {"X-Api-Key": "secret://acme/hooks/key"},
+        "auth": {"type": "basic", "username": "bob", "password": "secret://acme/hooks/password"},
+        "signing": {"secret": "secret://acme/hooks/signing"},
+    }
+    make(workspace, "a", target=target, delivery={"headers": {"X-Signature": "secret://acme/hooks/cookie"}})
+    path = tmp_path / "out.yaml"
+    _, told = run("export_schedules", "--workspace", workspace.name, "--output", str(path))
+    assert "not written" not in told
+    for key in ("key", "password", "signing", "cookie"):
+        assert f": secret://acme/hooks/{key}\n" in path.read_text()
+    assert run("apply_schedules", str(path), "--workspace", workspace.name)[0] == "1 unchanged\n"
+
+
+@pytest.mark.django_db
 def test_secrets_in_headers_are_not_written_and_are_left_as_they_are_when_applied(
     workspace: Workspace, other_workspace: Workspace, tmp_path: Path
 ) -> None:

@@ -214,10 +214,27 @@ def test_json_is_the_whole_report_for_programs(load: Any) -> None:
 
 @pytest.mark.django_db
 def test_headers_that_look_like_secrets_are_told_and_not_printed(load: Any) -> None:
-    done = load(f"0 1 * * * curl -H 'Authorization: Bearer sesame' {URL}")
+    done = load(f"0 1 * * * curl -H 'X-Route-Key: sesame' {URL}")
     assert schedules()[0].target is not None
     assert "looks like a secret" in done.out
     assert "sesame" not in done.out + done.err
+
+
+@pytest.mark.django_db
+def test_a_header_that_carries_a_secret_in_clear_is_refused_and_a_reference_is_taken(
+    load: Any, workspace: Workspace
+) -> None:
+    done = load(f"0 1 * * * curl -H 'Authorization: Bearer sesame' {URL}")
+    assert (done.code, list(schedules())) == (1, [])
+    assert "headers.Authorization: This header carries a secret, which is not taken in clear." in done.out + done.err
+    assert "sesame" not in done.out + done.err
+    workspace.secret_namespaces = ["acme"]
+    workspace.save()
+    done = load(f"0 1 * * * curl -H 'Authorization: Bearer secret://acme/hooks/token' {URL}")
+    target = schedules()[0].target
+    assert target is not None
+    assert target["headers"] == {"Authorization": "Bearer secret://acme/hooks/token"}
+    assert "looks like a secret" not in done.out
 
 
 @pytest.mark.django_db
