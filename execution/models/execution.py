@@ -70,6 +70,7 @@ class Execution(models.Model):
     overlap = models.CharField(max_length=14, choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW)
     bucket_id = models.BigIntegerField(null=True)
     park_reason = models.CharField(max_length=32, default="")
+    held_by = models.BigIntegerField(null=True, help_text="The dispatch switch that it waits for.")
     cancel_requested_at = models.DateTimeField(null=True)
 
     # The claim: who holds the row, and until when.
@@ -142,7 +143,17 @@ class Execution(models.Model):
                 name="execution_backfilling",
             ),
             # Reader: execution.loops.retry.
-            models.Index(fields=["due_at"], condition=models.Q(state=State.RETRYING), name="execution_retrying"),
+            models.Index(
+                fields=["due_at"],
+                condition=models.Q(state=State.RETRYING, held_by__isnull=True),
+                name="execution_retrying",
+            ),
+            # Reader: execution.switches (what waits for a dispatch switch).
+            models.Index(
+                fields=["held_by", "due_at"],
+                condition=models.Q(held_by__isnull=False, state__in=[State.PENDING, State.RETRYING]),
+                name="execution_held",
+            ),
             # Reader: execution.loops.monitor (claims and queued rows whose lease ran out).
             models.Index(
                 fields=["lease_until"],
