@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row, dict_row
 
 from chronos_site.infra.sql import statement
-from execution.domain.outcome import Claim, Result
+from execution.domain.outcome import Claim, Postponed, Result
 
 SWITCHED_OFF = "dispatch_switch"
 """The park reason of what waits for a dispatch switch."""
@@ -330,6 +330,27 @@ async def hold_running(db: AsyncConnection[Any], *, claims: Sequence[Claim], swi
         rest = [found for found in released if found not in switches]
         if rest:
             await unqueue_unpublished(db, ids=rest)
+
+
+async def postpone_running(
+    db: AsyncConnection[Any], *, claims: Sequence[Claim], postponed: Mapping[UUID, Postponed]
+) -> list[UUID]:
+    """RUNNING → RETRYING by flow control: due when it is allowed. Neither an attempt is charged nor the wait."""
+    cursor = await db.execute(
+        _HELD + "state = 'RETRYING', state_reason = w.reason, due_at = w.due_at,"
+        " flow_wait_s = CASE WHEN e.started_at IS NULL THEN 0"
+        "  ELSE e.flow_wait_s + extract(epoch FROM w.due_at - greatest(e.due_at, clock_timestamp())) END,"
+        " bucket_id = NULL, lease_until = NULL, worker_id = NULL, requeues = 0"
+        " FROM held JOIN unnest(%(ids)s::uuid[], %(due_ats)s::timestamptz[], %(reasons)s::text[])"
+        "  AS w(id, due_at, reason) ON w.id = held.id"
+        " WHERE e.id = held.id RETURNING e.id",
+        {
+            **_keys(claims),
+            "due_ats": [postponed[claim.id].due_at for claim in claims],
+            "reasons": [postponed[claim.id].reason for claim in claims],
+        },
+    )
+    return [row[0] for row in await cursor.fetchall()]
 
 
 async def tell_overlapped(db: AsyncConnection[Any], *, keys: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from chronos_site.api.fields import (
 from chronos_site.api.serializers import StrictSerializer
 from execution.dispatch.egress import judge_syntax, parse_networks
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
+from execution.domain.limits import FASTEST_PER_S, MOST_BURST, SLOWEST_PER_S
 from execution.models import DeadLetter, Execution, JobDefinition, JobKind
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
@@ -74,6 +75,27 @@ class RetrySerializer(StrictSerializer):
         return attrs
 
 
+class RateLimitSerializer(StrictSerializer):
+    """`per_s` or `per_minute`; evenly spaced, but for a burst after a pause."""
+
+    per_s = NumberField(min_value=SLOWEST_PER_S, max_value=FASTEST_PER_S, required=False)
+    per_minute = NumberField(min_value=60 * SLOWEST_PER_S, max_value=60 * FASTEST_PER_S, required=False)
+    burst = IntegerField(min_value=1, max_value=MOST_BURST, required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("per_s" in attrs) == ("per_minute" in attrs):
+            raise serializers.ValidationError(
+                "Give a rate as per_s or as per_minute, one of the two.", code="invalid_limits"
+            )
+        return attrs
+
+
+class LimitsSerializer(StrictSerializer):
+    """A part that is missing limits nothing."""
+
+    rate_limit = RateLimitSerializer(required=False)
+
+
 class JobDefinitionSerializer(StrictSerializer):
     id = UuidField(read_only=True)
     name = TextField(max_length=200)
@@ -82,6 +104,7 @@ class JobDefinitionSerializer(StrictSerializer):
     payload = PayloadField(allow_null=True, default=None)
     timeout_s = NumberField(min_value=0.1, max_value=LONGEST_TIMEOUT_S, default=30.0)
     retry = RetrySerializer(default=dict)
+    limits = LimitsSerializer(default=dict)
     tags = TagsField(default=list)
     version = serializers.IntegerField(read_only=True)
     state = serializers.SerializerMethodField(help_text="active or paused.")
@@ -136,6 +159,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "payload",
             "timeout_s",
             "retry",
+            "limits",
             "tags",
             "created_at",
         )

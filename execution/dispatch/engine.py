@@ -27,6 +27,7 @@ from chronos_site.infra import redis
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.egress import Network
 from execution.dispatch.fence import Fence
+from execution.dispatch.flow import Flow
 from execution.dispatch.gate import Gate, not_sent
 from execution.dispatch.heartbeat import Heartbeat
 from execution.dispatch.http import Answer, HttpSender
@@ -164,7 +165,11 @@ class Engine:
             )
             self._results = ResultWriter(source=self._source, fence=fence, finished=self._finished)
             self._gate = Gate(
-                source=self._source, fence=fence, allow=self._allow, silent=lambda: self._heartbeat.silent
+                source=self._source,
+                flow=Flow(client),
+                fence=fence,
+                allow=self._allow,
+                silent=lambda: self._heartbeat.silent,
             )
             self._log.start()
             writer = self._begin(self._results.run(), "results")

@@ -6,7 +6,7 @@ The engine knows nothing of tables; a source knows nothing of sockets. Execution
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra.clock import DatabaseClock
 from execution import publish, switches, transitions
-from execution.domain.outcome import Claim, Clock, Result
+from execution.domain.outcome import Claim, Clock, Postponed, Result
 from execution.domain.states import State
 from execution.switches import Closed
 
@@ -32,8 +32,11 @@ class Source(Protocol):
     async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         """Take those of `ids` that wait for a worker."""
 
-    async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
-        """The last look before the send. Returns the ids that may be sent; their attempt has begun."""
+    async def gate(self, claims: Sequence[Claim], *, postponed: Mapping[UUID, Postponed]) -> set[UUID]:
+        """The last look before the send. Returns the ids that may be sent; their attempt has begun.
+
+        What flow control has postponed is put off instead, at no charge.
+        """
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """Let go of claims whose send has not begun, so that another worker takes them."""
@@ -68,13 +71,13 @@ class ExecutionSource:
                 await transitions.hold_running(db, claims=[c for c in claims if c.id in off], switches=off)
         return [claim for claim in claims if claim.id not in off]
 
-    async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
+    async def gate(self, claims: Sequence[Claim], *, postponed: Mapping[UUID, Postponed]) -> set[UUID]:
         async with self._pool.connection() as db:
             closed = await self._read_closed(db)
             by_id = {claim.id: claim for claim in claims}
             off = _off(claims, closed)
-            unsent = by_id.keys() if closed.everything else off.keys()
-            held = await transitions.begin_attempts(db, claims=claims, but=unsent)
+            stopped = by_id.keys() if closed.everything else off.keys()
+            held = await transitions.begin_attempts(db, claims=claims, but=stopped | postponed.keys())
             cancelled = [by_id[row.id] for row in held if row.cancelled]
             paused = [by_id[row.id] for row in held if row.paused and not row.cancelled]
             if cancelled:
@@ -82,11 +85,13 @@ class ExecutionSource:
                 await transitions.tell_overlapped(db, keys=[c.concurrency_key for c in cancelled if c.concurrency_key])
             requeued = await transitions.park_running(db, claims=paused) if paused else []
             free = {row.id for row in held if not row.cancelled and not row.paused}
-            stopped = [by_id[found] for found in free & unsent]
-            if stopped:
-                await transitions.hold_running(db, claims=stopped, switches=off)
+            if free & stopped:
+                await transitions.hold_running(db, claims=[by_id[i] for i in free & stopped], switches=off)
+            waiting = (free - stopped) & postponed.keys()
+            if waiting:
+                await transitions.postpone_running(db, claims=[by_id[i] for i in waiting], postponed=postponed)
         await self._publish(requeued)
-        return free - unsent
+        return free - stopped - waiting
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         async with self._pool.connection() as db:
@@ -177,4 +182,7 @@ def claim_of(row: dict[str, Any], clock: Clock) -> Claim:
         traceparent=row["traceparent"],
         clock=clock,
         concurrency_key=row["concurrency_key"],
+        limits=row["limits"],
+        state_reason=row["state_reason"],
+        flow_wait_s=row["flow_wait_s"],
     )

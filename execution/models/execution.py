@@ -56,6 +56,7 @@ class Execution(models.Model):
     payload = models.JSONField(null=True)
     timeout_s = models.FloatField()
     retry = models.JSONField()
+    limits = models.JSONField(default=dict, db_default={})
     tags = ArrayField(models.CharField(max_length=64), default=list)
     traceparent = models.CharField(max_length=55, default="")
 
@@ -81,6 +82,9 @@ class Execution(models.Model):
     worker_id = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
 
+    flow_wait_s = models.FloatField(
+        default=0, db_default=0, help_text="Seconds that flow control made it wait since its first send."
+    )
     attempt = models.PositiveIntegerField(default=0, help_text="Begun sends.")
     started_at = models.DateTimeField(null=True, help_text="When the first send began.")
     finished_at = models.DateTimeField(null=True)
