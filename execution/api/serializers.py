@@ -18,7 +18,7 @@ from chronos_site.api.fields import (
 from chronos_site.api.serializers import StrictSerializer
 from execution.dispatch.egress import judge_syntax, parse_networks
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
-from execution.domain.limits import FASTEST_PER_S, MOST_BURST, SLOWEST_PER_S
+from execution.domain.limits import FASTEST_PER_S, MOST_BURST, MOST_CONCURRENT, SLOWEST_PER_S
 from execution.models import DeadLetter, Execution, JobDefinition, JobKind
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
@@ -94,6 +94,7 @@ class LimitsSerializer(StrictSerializer):
     """A part that is missing limits nothing."""
 
     rate_limit = RateLimitSerializer(required=False)
+    max_concurrency = IntegerField(min_value=1, max_value=MOST_CONCURRENT, required=False)
 
 
 class JobDefinitionSerializer(StrictSerializer):

@@ -6,7 +6,7 @@ The engine knows nothing of tables; a source knows nothing of sockets. Execution
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -16,9 +16,11 @@ from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra.clock import DatabaseClock
 from execution import publish, switches, transitions
+from execution.dispatch import concurrency
 from execution.domain.outcome import Claim, Clock, Postponed, Result
 from execution.domain.states import State
 from execution.switches import Closed
+from execution.transitions import HeldClaim
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class ExecutionSource:
             by_id = {claim.id: claim for claim in claims}
             off = _off(claims, closed)
             stopped = by_id.keys() if closed.everything else off.keys()
-            held = await transitions.begin_attempts(db, claims=claims, but=stopped | postponed.keys())
+            held, postponed = await _begin(db, claims, stopped, postponed)
             cancelled = [by_id[row.id] for row in held if row.cancelled]
             paused = [by_id[row.id] for row in held if row.paused and not row.cancelled]
             if cancelled:
@@ -130,6 +132,20 @@ class ExecutionSource:
             )
             async with self._pool.connection() as db, db.transaction():
                 return await _finish(db, [_internal_failure(results[0])])
+
+
+async def _begin(
+    db: AsyncConnection[Any], claims: Sequence[Claim], stopped: Set[UUID], postponed: Mapping[UUID, Postponed]
+) -> tuple[list[HeldClaim], Mapping[UUID, Postponed]]:
+    """Begin the attempts but for these; and but for those that find no place beside others of their job."""
+    but = stopped | postponed.keys()
+    limited = [claim for claim in claims if claim.limits and claim.id not in but and concurrency.is_limited(claim)]
+    if not limited:
+        return await transitions.begin_attempts(db, claims=claims, but=but), postponed
+    async with db.transaction():
+        crowded = await concurrency.find_crowded(db, claims=limited)
+        held = await transitions.begin_attempts(db, claims=claims, but=but | crowded.keys())
+    return held, {**postponed, **crowded}
 
 
 async def _finish(db: AsyncConnection[Any], results: Sequence[Result]) -> set[UUID]:

@@ -146,6 +146,12 @@ class Execution(models.Model):
                 ),
                 name="execution_backfilling",
             ),
+            # Reader: execution.dispatch.concurrency (how many of a limited job are under way).
+            models.Index(
+                fields=["job_definition"],
+                condition=models.Q(state=State.RUNNING, limits__has_key="max_concurrency"),
+                name="execution_crowd",
+            ),
             # Reader: execution.loops.retry.
             models.Index(
                 fields=["due_at"],
