@@ -156,6 +156,7 @@ class Engine:
             client = redis.async_client()
             self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
+            flow = Flow(client)
             self._sender = HttpSender()
             self._heartbeat = Heartbeat(
                 pool=pool,
@@ -163,10 +164,10 @@ class Engine:
                 name=self._name,
                 count=lambda: (self._delivered, self._slots.total - self._slots.free),
             )
-            self._results = ResultWriter(source=self._source, fence=fence, finished=self._finished)
+            self._results = ResultWriter(source=self._source, fence=fence, flow=flow, finished=self._finished)
             self._gate = Gate(
                 source=self._source,
-                flow=Flow(client),
+                flow=flow,
                 fence=fence,
                 allow=self._allow,
                 silent=lambda: self._heartbeat.silent,

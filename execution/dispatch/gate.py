@@ -52,9 +52,12 @@ class Gate:
         self._resolver = Resolver()
 
     async def look(self, claims: Sequence[Claim]) -> Passed:
-        begun = await self._begin(claims, await self._flow.look(claims))
+        waiting = await self._flow.look(claims)
+        begun = await self._begin(claims, waiting)
         if begun is None:
             return Passed(unasked=list(claims))
+        sent = {claim.id for claim in begun}
+        await self._flow.release([claim for claim in claims if claim.id not in sent and claim.id not in waiting])
         if not begun:
             return Passed()
         fenced = await self._fence.take(begun)
