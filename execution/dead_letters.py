@@ -172,6 +172,7 @@ def _make_again(workspace: Workspace, originals: Sequence[Execution]) -> list[Ex
                 payload=original.payload,
                 timeout_s=original.timeout_s,
                 retry=original.retry,
+                limits=original.limits,
                 tags=original.tags,
                 traceparent=trace.parse_or_new(None),
                 schedule_id=original.schedule_id,

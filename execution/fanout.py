@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from redis.exceptions import RedisError
 
 from chronos_site.infra.sql import statement
-from execution import buckets, overlap, publish, transitions
+from execution import buckets, overlap, publish, switches, transitions
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
 from execution.services import JOB_PAUSED, MISFIRE
@@ -42,6 +42,8 @@ class FanOut:
     queued: int = 0
     published: int = 0
     parked: int = 0
+    held: int = 0
+    """Rows that wait for a dispatch switch."""
     expired: int = 0
     skipped: int = 0
     finished: bool = False
@@ -66,11 +68,12 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     done = FanOut()
     ends = time.monotonic() + budget_s
     while time.monotonic() < ends:
-        room = _wait_for_room()
+        closed = switches.read_closed()
+        room = 0 if closed.everything else _wait_for_room()
         if room <= 0:
             break
         buckets.keep_triggered(bucket_id=bucket_id)
-        ids = _take_due(bucket_id, min(BATCH, room * publish.CHUNK), done)
+        ids = _take_due(bucket_id, min(BATCH, room * publish.CHUNK), closed, done)
         if ids is None:
             done.finished = True
             break
@@ -83,7 +86,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     # Last, so that a row which came in meanwhile is seen by the next tick of the fire loop. What is left is triggered
     # by that tick too: messages that sent their own successors would multiply with every POST to a busy bucket.
     buckets.untrigger(bucket_ids=[bucket_id])
-    if done.queued or done.parked or done.expired or done.skipped:
+    if done.queued or done.parked or done.held or done.expired or done.skipped:
         log.info(
             "fan_out",
             extra={
@@ -92,6 +95,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
                 "published": done.published,
                 "given_back": len(done.unpublished),
                 "parked": done.parked,
+                "held": done.held,
                 "expired": done.expired,
                 "skipped": done.skipped,
                 "finished": done.finished,
@@ -115,8 +119,8 @@ def _give_back(bucket_id: int, ids: list[UUID]) -> None:
         transitions.unqueue(ids=ids)
 
 
-def _take_due(bucket_id: int, batch: int, done: FanOut) -> list[UUID] | None:
-    """One committed batch: expired rows end, rows of paused jobs park, the rest is QUEUED. None: nothing was due."""
+def _take_due(bucket_id: int, batch: int, closed: switches.Closed, done: FanOut) -> list[UUID] | None:
+    """One committed batch: expired rows end, paused and switched off ones park, the rest is QUEUED. None: none due."""
     with transaction.atomic():
         due = _lock_due(bucket_id, batch)
         if not due:
@@ -127,7 +131,10 @@ def _take_due(bucket_id: int, batch: int, done: FanOut) -> list[UUID] | None:
         held = [row.id for row in fresh if row.job_id in paused]
         if held:
             done.parked += park_pending(ids=held, reason=JOB_PAUSED)
-        queued = _queue([row for row in fresh if row.job_id not in paused], done)
+        wanted = [row for row in fresh if row.job_id not in paused]
+        off = _hold_closed(wanted, closed)
+        done.held += len(off)
+        queued = _queue([row for row in wanted if row.id not in off], done)
     done.queued += len(queued)
     return [row.id for row in fresh if row.id in queued]
 
@@ -149,6 +156,14 @@ def _turn_away_late(late: list[Due], done: FanOut) -> None:
         done.expired += len(transitions.expire_pending(ids=expire))
     if judge:
         done.parked += park_pending(ids=judge, reason=MISFIRE)
+
+
+def _hold_closed(rows: list[Due], closed: switches.Closed) -> set[UUID]:
+    """Take what is switched off out of its bucket: there, every tick would look at it again."""
+    if not rows or not closed.in_part:
+        return set()
+    found = Execution.objects.filter(id__in=[row.id for row in rows]).values_list("id", "workspace_id", "target")
+    return set(transitions.hold_pending(switches=closed.holders(found)))
 
 
 def _queue(rows: list[Due], done: FanOut) -> set[UUID]:

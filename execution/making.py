@@ -45,6 +45,7 @@ class NewExecution:
     payload: Any
     timeout_s: float
     retry: dict[str, Any]
+    limits: dict[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = field(default_factory=list)
     traceparent: str
     schedule_id: UUID | None = None
@@ -127,6 +128,7 @@ def _row(workspace_id: UUID, item: NewExecution, place: Placed) -> dict[str, Any
         "payload": item.payload,
         "timeout_s": item.timeout_s,
         "retry": item.retry,
+        "limits": item.limits,
         "tags": item.tags,
         "traceparent": item.traceparent,
         "state": State.SKIPPED if item.skipped else State.PENDING,
@@ -160,6 +162,7 @@ def _as_model(workspace: Workspace, item: NewExecution, place: Placed, now: date
         payload=item.payload,
         timeout_s=item.timeout_s,
         retry=item.retry,
+        limits=item.limits,
         tags=list(item.tags),
         traceparent=item.traceparent,
         state=State.SKIPPED if item.skipped else State.PENDING,

@@ -359,6 +359,7 @@ def snapshot_of(*, job: JobDefinition, payload: Any) -> dict[str, Any]:
         "payload": job.payload if payload is None else payload,
         "timeout_s": job.timeout_s,
         "retry": job.retry,
+        "limits": job.limits,
         "tags": list(job.tags),
         "job_definition_id": job.id,
         "job_version": job.version,

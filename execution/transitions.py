@@ -6,7 +6,8 @@ it stands. Functions of the loops and services use Django's connection; those of
 connection of the engine's own pool.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,8 +18,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row, dict_row
 
 from chronos_site.infra.sql import statement
-from execution.domain.outcome import Claim, Result
+from execution.domain.outcome import Claim, Postponed, Result
 
+SWITCHED_OFF = "dispatch_switch"
+"""The park reason of what waits for a dispatch switch."""
 # How long a QUEUED row may wait for its message before the monitor publishes it again, seconds.
 QUEUED_LEASE_S = 30
 
@@ -92,6 +95,16 @@ def release_overlapped(*, keys: Sequence[str] | None) -> list[UUID]:
     return _changed(statement("execution", "release_overlapped"), {"keys": None if keys is None else list(keys)})
 
 
+def hold_pending(*, switches: Mapping[UUID, int]) -> list[UUID]:
+    """No edge: PENDING rows leave their bucket until the switch that they name is no more."""
+    return _changed(
+        "UPDATE execution_execution e SET bucket_id = NULL, park_reason = %(reason)s, held_by = w.switch"
+        " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
+        " WHERE e.id = w.id AND e.state = 'PENDING' RETURNING e.id",
+        {"ids": list(switches), "switches": list(switches.values()), "reason": SWITCHED_OFF},
+    )
+
+
 def expire_pending(*, ids: Sequence[UUID]) -> list[UUID]:
     """PENDING → EXPIRED, for rows whose `start_deadline` has passed."""
     return _changed(
@@ -142,6 +155,33 @@ def queue_retrying(*, horizon_s: float, most: int) -> list[UUID]:
     )
 
 
+def lock_due_retries(*, horizon_s: float, most: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
+    """No edge: lock what `queue_retrying` would take, as (id, workspace_id, target)."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement("execution", "lock_due_retries"), {"horizon_s": horizon_s, "most": most})
+        return [(row[0], row[1], json.loads(row[2])) for row in cursor.fetchall()]
+
+
+def queue_locked_retries(*, ids: Sequence[UUID]) -> list[UUID]:
+    """RETRYING → QUEUED for rows that the caller has locked; as `queue_retrying` otherwise."""
+    return _changed(
+        "UPDATE execution_execution SET state = 'QUEUED',"
+        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
+        " WHERE id = ANY(%(ids)s) AND state = 'RETRYING' RETURNING id",
+        {"ids": list(ids), "lease": QUEUED_LEASE_S},
+    )
+
+
+def hold_retrying(*, switches: Mapping[UUID, int]) -> list[UUID]:
+    """No edge: RETRYING rows leave the retry loop's index until the switch that they name is no more."""
+    return _changed(
+        "UPDATE execution_execution e SET held_by = w.switch"
+        " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
+        " WHERE e.id = w.id AND e.state = 'RETRYING' RETURNING e.id",
+        {"ids": list(switches), "switches": list(switches.values())},
+    )
+
+
 def unqueue_retrying(*, ids: Sequence[UUID]) -> list[UUID]:
     """QUEUED → RETRYING: the publish failed, so the row is again what it was."""
     return _changed(
@@ -183,11 +223,21 @@ _HELD = (
 )
 
 
-async def begin_attempts(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[HeldClaim]:
-    """No edge: the gate's look at RUNNING rows, which begins their attempt unless they are cancelled or paused."""
+async def begin_attempts(
+    db: AsyncConnection[Any], *, claims: Sequence[Claim], but: Collection[UUID] = ()
+) -> list[HeldClaim]:
+    """No edge: the gate's look at RUNNING rows, which begins their attempt unless they are cancelled or paused.
+
+    Those of `but` are looked at like the others, and begin nothing.
+    """
     async with db.cursor(row_factory=class_row(HeldClaim)) as cursor:
         await cursor.execute(
-            statement("execution", "gate"), {**_keys(claims), "attempts": [claim.attempt for claim in claims]}
+            statement("execution", "gate"),
+            {
+                **_keys(claims),
+                "attempts": [claim.attempt for claim in claims],
+                "may_begin": [claim.id not in but for claim in claims],
+            },
         )
         return await cursor.fetchall()
 
@@ -258,6 +308,49 @@ async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> 
         )
         parked = {row[0] for row in await cursor.fetchall()}
     return [found for found in released if found not in parked]
+
+
+async def hold_running(db: AsyncConnection[Any], *, claims: Sequence[Claim], switches: Mapping[UUID, int]) -> None:
+    """RUNNING → QUEUED → PENDING | RETRYING: a switch went off between fan-out and send. No attempt is charged.
+
+    `switches` names the switch that a row waits for; a row that is not in it waits for one that stops everything, and
+    goes back to where the loops will find it.
+    """
+    async with db.transaction():
+        released = await release_running(db, claims=claims)
+        named = [found for found in released if found in switches]
+        await db.execute(
+            "UPDATE execution_execution e SET held_by = w.switch, lease_until = NULL, bucket_id = NULL,"
+            " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END,"
+            " park_reason = CASE WHEN e.bucket_id IS NULL THEN '' ELSE %(reason)s END"
+            " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
+            " WHERE e.id = w.id AND e.state = 'QUEUED'",
+            {"ids": named, "switches": [switches[found] for found in named], "reason": SWITCHED_OFF},
+        )
+        rest = [found for found in released if found not in switches]
+        if rest:
+            await unqueue_unpublished(db, ids=rest)
+
+
+async def postpone_running(
+    db: AsyncConnection[Any], *, claims: Sequence[Claim], postponed: Mapping[UUID, Postponed]
+) -> list[UUID]:
+    """RUNNING → RETRYING by flow control: due when it is allowed. Neither an attempt is charged nor the wait."""
+    cursor = await db.execute(
+        _HELD + "state = 'RETRYING', state_reason = w.reason, due_at = w.due_at,"
+        " flow_wait_s = CASE WHEN e.started_at IS NULL THEN 0"
+        "  ELSE e.flow_wait_s + extract(epoch FROM w.due_at - greatest(e.due_at, clock_timestamp())) END,"
+        " bucket_id = NULL, lease_until = NULL, worker_id = NULL, requeues = 0"
+        " FROM held JOIN unnest(%(ids)s::uuid[], %(due_ats)s::timestamptz[], %(reasons)s::text[])"
+        "  AS w(id, due_at, reason) ON w.id = held.id"
+        " WHERE e.id = held.id RETURNING e.id",
+        {
+            **_keys(claims),
+            "due_ats": [postponed[claim.id].due_at for claim in claims],
+            "reasons": [postponed[claim.id].reason for claim in claims],
+        },
+    )
+    return [row[0] for row in await cursor.fetchall()]
 
 
 async def tell_overlapped(db: AsyncConnection[Any], *, keys: Sequence[str]) -> None:

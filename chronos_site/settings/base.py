@@ -155,6 +155,10 @@ CHRONOS_RUN_AT_GRACE_S = env.number("CHRONOS_RUN_AT_GRACE", 300, low=0, high=86_
 CHRONOS_MIN_INTERVAL_S = env.integer("CHRONOS_MIN_INTERVAL", 1, low=1, high=86_400)
 # Most executions that one worker process has claimed and not yet finished.
 CHRONOS_MAX_IN_FLIGHT = env.integer("CHRONOS_MAX_IN_FLIGHT", 1000, low=1, high=20_000)
+# Failures in a row after which a destination is left alone, and for how long: at first, and at most.
+CHRONOS_BREAKER_FAILURES = env.integer("CHRONOS_BREAKER_FAILURES", 20, low=1, high=1_000_000)
+CHRONOS_BREAKER_PAUSE_S = env.number("CHRONOS_BREAKER_PAUSE", 5, low=0.1, high=3600)
+CHRONOS_BREAKER_LONGEST_PAUSE_S = env.number("CHRONOS_BREAKER_LONGEST_PAUSE", 60, low=0.1, high=3600)
 # How long a polite stop waits for sends under way before it lets go.
 CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
 # Exact networks that deliveries may reach although they are not public.

@@ -18,6 +18,7 @@ from chronos_site.api.serializers import StrictSerializer
 from execution.api.fields import ChoiceField
 from execution.api.targets import ShownField, TargetSerializer
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
+from execution.domain.limits import FASTEST_PER_S, MOST_BURST, MOST_CONCURRENT, SLOWEST_PER_S
 from execution.models import DeadLetter, Execution, JobDefinition, JobKind
 
 LONGEST_TIMEOUT_S = 300
@@ -51,6 +52,28 @@ class RetrySerializer(StrictSerializer):
         return attrs
 
 
+class RateLimitSerializer(StrictSerializer):
+    """`per_s` or `per_minute`; evenly spaced, but for a burst after a pause."""
+
+    per_s = NumberField(min_value=SLOWEST_PER_S, max_value=FASTEST_PER_S, required=False)
+    per_minute = NumberField(min_value=60 * SLOWEST_PER_S, max_value=60 * FASTEST_PER_S, required=False)
+    burst = IntegerField(min_value=1, max_value=MOST_BURST, required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("per_s" in attrs) == ("per_minute" in attrs):
+            raise serializers.ValidationError(
+                "Give a rate as per_s or as per_minute, one of the two.", code="invalid_limits"
+            )
+        return attrs
+
+
+class LimitsSerializer(StrictSerializer):
+    """A part that is missing limits nothing."""
+
+    rate_limit = RateLimitSerializer(required=False)
+    max_concurrency = IntegerField(min_value=1, max_value=MOST_CONCURRENT, required=False)
+
+
 class JobDefinitionSerializer(StrictSerializer):
     id = UuidField(read_only=True)
     name = TextField(max_length=200)
@@ -59,6 +82,7 @@ class JobDefinitionSerializer(StrictSerializer):
     payload = PayloadField(allow_null=True, default=None)
     timeout_s = NumberField(min_value=0.1, max_value=LONGEST_TIMEOUT_S, default=30.0)
     retry = RetrySerializer(default=dict)
+    limits = LimitsSerializer(default=dict)
     tags = TagsField(default=list)
     version = serializers.IntegerField(read_only=True)
     state = serializers.SerializerMethodField(help_text="active or paused.")
@@ -114,6 +138,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "payload",
             "timeout_s",
             "retry",
+            "limits",
             "tags",
             "created_at",
         )

@@ -101,7 +101,8 @@ class JobDefinitionDetail(APIView):
             check_if_match(request, job.version)
             JobDefinitionSerializer.refuse_foreign_fields(request.data)
             now = {
-                name: getattr(job, name) for name in ("name", "kind", "target", "payload", "timeout_s", "retry", "tags")
+                name: getattr(job, name)
+                for name in ("name", "kind", "target", "payload", "timeout_s", "retry", "limits", "tags")
             }
             body = JobDefinitionSerializer(data=merge_patch(now, request.data))
             body.is_valid(raise_exception=True)

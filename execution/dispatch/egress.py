@@ -256,3 +256,17 @@ def _as_the_client_reads(url: str, host: str, address: Address | None, port: int
     if not same or sent.port_or_known_default != port:
         raise _Refused("the URL is read in different ways")
     return sent
+
+
+def origin_of(url: object) -> str:
+    """`scheme://host:port` of a target in the guard's own reading; empty where it cannot be read. Never raises.
+
+    What is held, limited or broken by destination is held under this name, however the URL was written.
+    """
+    read = _read(url)
+    return f"{read.scheme}://{read.host}:{read.port}" if read.allowed else ""
+
+
+def destination_of(url: object) -> str:
+    """`host:port` of a target, as `origin_of` reads it."""
+    return origin_of(url).partition("://")[2]

@@ -30,6 +30,7 @@ from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.credentials import CredentialSource
 from execution.dispatch.egress import Network
 from execution.dispatch.fence import Fence
+from execution.dispatch.flow import Flow
 from execution.dispatch.gate import Gate, not_sent
 from execution.dispatch.heartbeat import Heartbeat
 from execution.dispatch.http import Answer, HttpSender
@@ -160,6 +161,7 @@ class Engine:
             client = redis.async_client()
             self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
+            flow = Flow(client)
             self._sender = HttpSender()
             self._credentials = CredentialSource(self._secrets)
             self._heartbeat = Heartbeat(
@@ -168,9 +170,13 @@ class Engine:
                 name=self._name,
                 count=lambda: (self._delivered, self._slots.total - self._slots.free),
             )
-            self._results = ResultWriter(source=self._source, fence=fence, finished=self._finished)
+            self._results = ResultWriter(source=self._source, fence=fence, flow=flow, finished=self._finished)
             self._gate = Gate(
-                source=self._source, fence=fence, allow=self._allow, silent=lambda: self._heartbeat.silent
+                source=self._source,
+                flow=flow,
+                fence=fence,
+                allow=self._allow,
+                silent=lambda: self._heartbeat.silent,
             )
             self._log.start()
             writer = self._begin(self._results.run(), "results")

@@ -1,24 +1,27 @@
 """The gate: the last look before a wave of sends.
 
-In this order: is the worker's own heartbeat fresh; does each row still stand under this claim, uncancelled and not
-paused (which begins its attempt); is the attempt's fence free. Then, for each send by itself: does the egress guard
+In this order: is the worker's own heartbeat fresh; does flow control let the send go now; does each row still stand
+under this claim, uncancelled, not paused and not switched off (which begins its attempt); is the attempt's fence free.
+Then, for each send by itself: does the egress guard
 allow the target.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import psycopg
 
 from execution.dispatch.egress import NO_ADDRESS, Network, Verdict, judge
 from execution.dispatch.fence import Fence
+from execution.dispatch.flow import Flow
 from execution.dispatch.http import Answer
 from execution.dispatch.judgement import TARGET_REFUSED, result_of
 from execution.dispatch.resolver import Resolver
 from execution.dispatch.source import Source
-from execution.domain.outcome import Claim, Result
+from execution.domain.outcome import Claim, Postponed, Result
 
 log = logging.getLogger(__name__)
 
@@ -38,17 +41,23 @@ class Passed:
 
 
 class Gate:
-    def __init__(self, *, source: Source, fence: Fence, allow: Sequence[Network], silent: Callable[[], bool]) -> None:
+    def __init__(
+        self, *, source: Source, flow: Flow, fence: Fence, allow: Sequence[Network], silent: Callable[[], bool]
+    ) -> None:
         self._source = source
+        self._flow = flow
         self._fence = fence
         self._silent = silent
         self._allow = tuple(allow)
         self._resolver = Resolver()
 
     async def look(self, claims: Sequence[Claim]) -> Passed:
-        begun = await self._begin(claims)
+        waiting = await self._flow.look(claims)
+        begun = await self._begin(claims, waiting)
         if begun is None:
             return Passed(unasked=list(claims))
+        sent = {claim.id for claim in begun}
+        await self._flow.release([claim for claim in claims if claim.id not in sent and claim.id not in waiting])
         if not begun:
             return Passed()
         fenced = await self._fence.take(begun)
@@ -77,11 +86,11 @@ class Gate:
     def close(self) -> None:
         self._resolver.close()
 
-    async def _begin(self, claims: Sequence[Claim]) -> list[Claim] | None:
+    async def _begin(self, claims: Sequence[Claim], postponed: Mapping[UUID, Postponed]) -> list[Claim] | None:
         """Begin the attempts; while the database is away, try again until this worker must fall silent: None then."""
         while not self._silent():
             try:
-                standing = await self._source.gate(claims)
+                standing = await self._source.gate(claims, postponed=postponed)
             except psycopg.Error as error:
                 log.warning("gate_waits", extra={"action": "gate", "waiting": len(claims), "error": str(error)[:200]})
                 await asyncio.sleep(RETRY_S)

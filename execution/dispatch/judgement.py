@@ -18,7 +18,7 @@ def result_of(claim: Claim, answer: Answer, *, began_at: datetime, address: str 
     outcome = classify(
         status=answer.status, error=answer.error, headers=answer.headers, now=finished_at, policy=claim.retry
     )
-    elapsed_s = (finished_at - (claim.started_at or began_at)).total_seconds()
+    elapsed_s = (finished_at - (claim.started_at or began_at)).total_seconds() - claim.flow_wait_s
     decision = decide(outcome, policy=claim.retry, attempt=claim.attempt, elapsed_s=elapsed_s)
     succeeded = decision.state == State.SUCCEEDED
     code = answer.error or f"http_{answer.status}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import psycopg
 
 from execution.dispatch.fence import Fence
+from execution.dispatch.flow import Flow
 from execution.dispatch.source import Source
 from execution.domain.outcome import Result
 
@@ -25,8 +26,11 @@ LONGEST_PAUSE_S = 2.0
 class ResultWriter:
     """For one event loop. `stored` is told of each batch of results that reached its end, stored or not."""
 
-    def __init__(self, *, source: Source, fence: Fence, finished: Callable[[list[Result], set[object]], None]) -> None:
+    def __init__(
+        self, *, source: Source, fence: Fence, flow: Flow, finished: Callable[[list[Result], set[object]], None]
+    ) -> None:
         self._source = source
+        self._flow = flow
         self._fence = fence
         self._finished = finished
         self._waiting: list[Result] = []
@@ -78,4 +82,5 @@ class ResultWriter:
                 held = [result for result in held if result.claim.id not in gone]
         if stored:
             await self._fence.record([result for result in batch if result.claim.id in stored])
+        await self._flow.record(batch)
         self._finished(batch, stored)

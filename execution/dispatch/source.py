@@ -5,7 +5,8 @@ The engine knows nothing of tables; a source knows nothing of sockets. Execution
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -14,11 +15,17 @@ from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra.clock import DatabaseClock
-from execution import publish, transitions
-from execution.domain.outcome import Claim, Clock, Result
+from execution import publish, switches, transitions
+from execution.dispatch import concurrency
+from execution.domain.outcome import Claim, Clock, Postponed, Result
 from execution.domain.states import State
+from execution.switches import Closed
+from execution.transitions import HeldClaim
 
 log = logging.getLogger(__name__)
+
+SWITCH_AGE_S = 1.0
+"""For so long a reading of the dispatch switch is good."""
 
 
 class Source(Protocol):
@@ -27,8 +34,11 @@ class Source(Protocol):
     async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         """Take those of `ids` that wait for a worker."""
 
-    async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
-        """The last look before the send. Returns the ids that may be sent; their attempt has begun."""
+    async def gate(self, claims: Sequence[Claim], *, postponed: Mapping[UUID, Postponed]) -> set[UUID]:
+        """The last look before the send. Returns the ids that may be sent; their attempt has begun.
+
+        What flow control has postponed is put off instead, at no charge.
+        """
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """Let go of claims whose send has not begun, so that another worker takes them."""
@@ -43,33 +53,59 @@ class ExecutionSource:
     def __init__(self, *, pool: AsyncConnectionPool[Any], worker_id: UUID) -> None:
         self._pool = pool
         self._worker_id = worker_id
+        self._closed = Closed()
+        self._closed_until = 0.0
 
     async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         async with self._pool.connection() as db:
+            closed = await self._read_closed(db)
+            if closed.everything:
+                await transitions.unqueue_unpublished(db, ids=ids)
+                return []
             rows = await transitions.claim_queued(db, ids=ids, worker_id=self._worker_id)
-        if not rows:
-            return []
-        # Of several readings the latest: an anchor may lag behind the true time, never run ahead of it.
-        clock = DatabaseClock(max(row["read_at"] for row in rows))
-        return [claim_of(row, clock) for row in rows]
+            if not rows:
+                return []
+            # Of several readings the latest: an anchor may lag behind the true time, never run ahead of it.
+            clock = DatabaseClock(max(row["read_at"] for row in rows))
+            claims = [claim_of(row, clock) for row in rows]
+            off = _off(claims, closed)
+            if off:
+                await transitions.hold_running(db, claims=[c for c in claims if c.id in off], switches=off)
+        return [claim for claim in claims if claim.id not in off]
 
-    async def gate(self, claims: Sequence[Claim]) -> set[UUID]:
+    async def gate(self, claims: Sequence[Claim], *, postponed: Mapping[UUID, Postponed]) -> set[UUID]:
         async with self._pool.connection() as db:
-            held = await transitions.begin_attempts(db, claims=claims)
+            closed = await self._read_closed(db)
             by_id = {claim.id: claim for claim in claims}
+            off = _off(claims, closed)
+            stopped = by_id.keys() if closed.everything else off.keys()
+            held, postponed = await _begin(db, claims, stopped, postponed)
             cancelled = [by_id[row.id] for row in held if row.cancelled]
             paused = [by_id[row.id] for row in held if row.paused and not row.cancelled]
             if cancelled:
                 await transitions.cancel_running(db, claims=cancelled)
                 await transitions.tell_overlapped(db, keys=[c.concurrency_key for c in cancelled if c.concurrency_key])
             requeued = await transitions.park_running(db, claims=paused) if paused else []
+            free = {row.id for row in held if not row.cancelled and not row.paused}
+            if free & stopped:
+                await transitions.hold_running(db, claims=[by_id[i] for i in free & stopped], switches=off)
+            waiting = (free - stopped) & postponed.keys()
+            if waiting:
+                await transitions.postpone_running(db, claims=[by_id[i] for i in waiting], postponed=postponed)
         await self._publish(requeued)
-        return {row.id for row in held if not row.cancelled and not row.paused}
+        return free - stopped - waiting
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         async with self._pool.connection() as db:
             released = await transitions.release_running(db, claims=claims)
         await self._publish(released)
+
+    async def _read_closed(self, db: AsyncConnection[Any]) -> Closed:
+        """What is switched off, as of a second ago at most."""
+        if time.monotonic() >= self._closed_until:
+            self._closed = await switches.read_closed_async(db)
+            self._closed_until = time.monotonic() + SWITCH_AGE_S
+        return self._closed
 
     async def _publish(self, ids: list[UUID]) -> None:
         """Publish rows that are QUEUED again; those whose message fails go back to where a loop finds them at once.
@@ -98,6 +134,20 @@ class ExecutionSource:
                 return await _finish(db, [_internal_failure(results[0])])
 
 
+async def _begin(
+    db: AsyncConnection[Any], claims: Sequence[Claim], stopped: Set[UUID], postponed: Mapping[UUID, Postponed]
+) -> tuple[list[HeldClaim], Mapping[UUID, Postponed]]:
+    """Begin the attempts but for these; and but for those that find no place beside others of their job."""
+    but = stopped | postponed.keys()
+    limited = [claim for claim in claims if claim.limits and claim.id not in but and concurrency.is_limited(claim)]
+    if not limited:
+        return await transitions.begin_attempts(db, claims=claims, but=but), postponed
+    async with db.transaction():
+        crowded = await concurrency.find_crowded(db, claims=limited)
+        held = await transitions.begin_attempts(db, claims=claims, but=but | crowded.keys())
+    return held, {**postponed, **crowded}
+
+
 async def _finish(db: AsyncConnection[Any], results: Sequence[Result]) -> set[UUID]:
     """Store results, and in the same transaction let go what waited for the end of one of them."""
     stored = set(await transitions.finish_running(db, results=results))
@@ -105,6 +155,11 @@ async def _finish(db: AsyncConnection[Any], results: Sequence[Result]) -> set[UU
     if keys:
         await transitions.tell_overlapped(db, keys=sorted(keys))
     return stored
+
+
+def _off(claims: Sequence[Claim], closed: Closed) -> dict[UUID, int]:
+    """The switch by claim, for those that one of a workspace or destination stops."""
+    return closed.holders((c.id, c.workspace_id, c.target) for c in claims) if closed.in_part else {}
 
 
 def _internal_failure(result: Result) -> Result:
@@ -144,4 +199,7 @@ def claim_of(row: dict[str, Any], clock: Clock) -> Claim:
         clock=clock,
         concurrency_key=row["concurrency_key"],
         secret_namespaces=tuple(row.get("secret_namespaces", ())),
+        limits=row["limits"],
+        state_reason=row["state_reason"],
+        flow_wait_s=row["flow_wait_s"],
     )

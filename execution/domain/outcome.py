@@ -46,6 +46,19 @@ class Claim:
     """Where set, another execution may wait for the end of this one."""
     secret_namespaces: tuple[str, ...] = ()
     """Namespaces whose secrets the workspace may use."""
+    limits: dict[str, Any] = field(default_factory=dict)
+    state_reason: str = ""
+    """What the row said of itself before the claim; flow control leaves its word there."""
+    flow_wait_s: float = 0.0
+    """Seconds that flow control has made it wait since its first send; they do not count as elapsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """Flow control's word on a claim that may not be sent yet."""
+
+    due_at: datetime
+    reason: str
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ class Execution(models.Model):
     payload = models.JSONField(null=True)
     timeout_s = models.FloatField()
     retry = models.JSONField()
+    limits = models.JSONField(default=dict, db_default={})
     tags = ArrayField(models.CharField(max_length=64), default=list)
     traceparent = models.CharField(max_length=55, default="")
 
@@ -70,6 +71,7 @@ class Execution(models.Model):
     overlap = models.CharField(max_length=14, choices=Overlap.choices, default=Overlap.ALLOW, db_default=Overlap.ALLOW)
     bucket_id = models.BigIntegerField(null=True)
     park_reason = models.CharField(max_length=32, default="")
+    held_by = models.BigIntegerField(null=True, help_text="The dispatch switch that it waits for.")
     cancel_requested_at = models.DateTimeField(null=True)
 
     # The claim: who holds the row, and until when.
@@ -80,6 +82,9 @@ class Execution(models.Model):
     worker_id = models.UUIDField(null=True)
     lease_until = models.DateTimeField(null=True)
 
+    flow_wait_s = models.FloatField(
+        default=0, db_default=0, help_text="Seconds that flow control made it wait since its first send."
+    )
     attempt = models.PositiveIntegerField(default=0, help_text="Begun sends.")
     started_at = models.DateTimeField(null=True, help_text="When the first send began.")
     finished_at = models.DateTimeField(null=True)
@@ -141,8 +146,24 @@ class Execution(models.Model):
                 ),
                 name="execution_backfilling",
             ),
+            # Reader: execution.dispatch.concurrency (how many of a limited job are under way).
+            models.Index(
+                fields=["job_definition"],
+                condition=models.Q(state=State.RUNNING, limits__has_key="max_concurrency"),
+                name="execution_crowd",
+            ),
             # Reader: execution.loops.retry.
-            models.Index(fields=["due_at"], condition=models.Q(state=State.RETRYING), name="execution_retrying"),
+            models.Index(
+                fields=["due_at"],
+                condition=models.Q(state=State.RETRYING, held_by__isnull=True),
+                name="execution_retrying",
+            ),
+            # Reader: execution.switches (what waits for a dispatch switch).
+            models.Index(
+                fields=["held_by", "due_at"],
+                condition=models.Q(held_by__isnull=False, state__in=[State.PENDING, State.RETRYING]),
+                name="execution_held",
+            ),
             # Reader: execution.loops.monitor (claims and queued rows whose lease ran out).
             models.Index(
                 fields=["lease_until"],

@@ -21,6 +21,7 @@ class JobDefinition(models.Model):
     payload = models.JSONField(null=True, blank=True, help_text="Sent as JSON unless the schedule brings its own.")
     timeout_s = models.FloatField(default=30)
     retry = models.JSONField(default=dict)
+    limits = models.JSONField(default=dict, blank=True, db_default={}, help_text="rate_limit, max_concurrency.")
     tags = ArrayField(models.CharField(max_length=64), default=list, blank=True)
     version = models.PositiveIntegerField(default=1)
     paused_at = models.DateTimeField(null=True, blank=True)

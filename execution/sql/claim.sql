@@ -15,4 +15,6 @@ FROM wanted
 WHERE e.id = wanted.id
 RETURNING e.id, e.claim_seq, e.attempt, e.started_at, e.workspace_id, e.job_definition_id, e.schedule_id, e.scheduled_for, e.due_at,
           e.lease_until, e.concurrency_key, e.kind, e.target, e.payload, e.timeout_s, e.retry, e.traceparent,
-          (SELECT w.secret_namespaces FROM tenancy_workspace w WHERE w.id = e.workspace_id) AS secret_namespaces, clock_timestamp() AS read_at;
+          e.limits, e.state_reason, e.flow_wait_s,
+          (SELECT w.secret_namespaces FROM tenancy_workspace w WHERE w.id = e.workspace_id) AS secret_namespaces,
+          clock_timestamp() AS read_at;

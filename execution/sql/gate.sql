@@ -1,9 +1,11 @@
--- The last look before the send: which rows are still RUNNING under this claim, not asked to cancel, not paused.
+-- The last look before the send: which rows are still RUNNING under this claim, not asked to cancel, not paused;
+-- the caller has marked those that may not begin for a reason of its own (a dispatch switch).
 -- Those begin an attempt. The attempt's number comes from the claim, so that a repeat after a lost reply changes nothing.
 WITH wanted AS (
-    SELECT * FROM unnest(%(ids)s::uuid[], %(claim_seqs)s::int[], %(attempts)s::int[]) AS w(id, claim_seq, attempt)
+    SELECT * FROM unnest(%(ids)s::uuid[], %(claim_seqs)s::int[], %(attempts)s::int[], %(may_begin)s::bool[])
+        AS w(id, claim_seq, attempt, may_begin)
 ), held AS (
-    SELECT e.id, wanted.attempt,
+    SELECT e.id, wanted.attempt, wanted.may_begin,
            e.cancel_requested_at IS NOT NULL AS cancelled,
            j.paused_at IS NOT NULL AS paused
     FROM wanted
@@ -15,7 +17,7 @@ WITH wanted AS (
     UPDATE execution_execution e
     SET attempt = held.attempt, begun_seq = e.claim_seq, started_at = coalesce(e.started_at, greatest(e.due_at, clock_timestamp()))
     FROM held
-    WHERE e.id = held.id AND NOT held.cancelled AND NOT held.paused
+    WHERE e.id = held.id AND held.may_begin AND NOT held.cancelled AND NOT held.paused
     RETURNING e.id
 )
 SELECT held.id, held.cancelled, held.paused FROM held LEFT JOIN begun ON begun.id = held.id;

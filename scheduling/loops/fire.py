@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from chronos_site.infra.clock import database_now
-from execution import buckets, publish, services
+from execution import buckets, publish, services, switches
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Fired:
 
     triggered: int = 0
     released: int = 0
-    """Parked executions of resumed jobs that went back into buckets."""
+    """Executions of resumed jobs, and of what was switched on again, that went back to where they are taken from."""
     skipped: bool = False
     """Another tick was at work."""
 
@@ -41,7 +41,11 @@ def fire_due_buckets() -> Fired:
         if not _try_lock():
             fired.skipped = True
             return fired
+        closed = switches.read_closed()
+        if closed.everything:
+            return fired
         fired.released = services.release_parked(most=RELEASE_BATCH)
+        fired.released += switches.release_held(closed=closed, most=RELEASE_BATCH)
         due = buckets.trigger_due_buckets(
             now_s=database_now().timestamp(), horizon_s=settings.CHRONOS_DISPATCH_HORIZON_S, most=MOST_BUCKETS
         )

@@ -17,7 +17,7 @@ from chronos_site.tenancy.models import Workspace
 from execution import transitions
 from execution.dispatch.runtime import conninfo
 from execution.dispatch.source import claim_of
-from execution.domain.outcome import Claim, Result
+from execution.domain.outcome import Claim, Postponed, Result
 from execution.domain.states import EDGES, TERMINAL, State, may_move
 from execution.models import Execution
 from tests.making import make_executions
@@ -62,6 +62,11 @@ async def claim_it(db: AsyncConnection[Any], claim: Claim) -> Sequence[UUID]:
     return [row["id"] for row in await transitions.claim_queued(db, ids=[claim.id], worker_id=new_id())]
 
 
+async def postpone(db: AsyncConnection[Any], claim: Claim) -> Sequence[UUID]:
+    word = Postponed(timezone.now() + timedelta(seconds=5), "flow_rate_limit")
+    return await transitions.postpone_running(db, claims=[claim], postponed={claim.id: word})
+
+
 FUNCTIONS: dict[str, tuple[set[State], State, Move]] = {
     "queue_pending": ({State.PENDING}, State.QUEUED, lambda i: transitions.queue_pending(ids=[i])),
     "skip_pending": (
@@ -82,6 +87,11 @@ FUNCTIONS: dict[str, tuple[set[State], State, Move]] = {
         State.QUEUED,
         lambda i: transitions.queue_retrying(horizon_s=0, most=10),
     ),
+    "queue_locked_retries": (
+        {State.RETRYING},
+        State.QUEUED,
+        lambda i: transitions.queue_locked_retries(ids=[i]),
+    ),
     "unqueue_retrying": ({State.QUEUED}, State.RETRYING, lambda i: transitions.unqueue_retrying(ids=[i])),
     "recover_lost_claims": (
         {State.RUNNING},
@@ -94,6 +104,7 @@ FUNCTIONS: dict[str, tuple[set[State], State, Move]] = {
         State.QUEUED,
         on_engine(lambda db, claim: transitions.release_running(db, claims=[claim])),
     ),
+    "postpone_running": ({State.RUNNING}, State.RETRYING, on_engine(lambda db, claim: postpone(db, claim))),
     "cancel_running": (
         {State.RUNNING},
         State.CANCELLED,
@@ -143,7 +154,7 @@ def test_a_function_follows_its_edge_from_its_states_only(name: str, workspace: 
             assert (changed, row.state) == ([], state)
 
 
-@pytest.mark.parametrize("name", ["release_running", "cancel_running", "finish_running (well)"])
+@pytest.mark.parametrize("name", ["release_running", "cancel_running", "postpone_running", "finish_running (well)"])
 def test_an_older_claim_changes_nothing(name: str, workspace: Workspace) -> None:
     [row] = make_executions(workspace, "http://127.0.0.1:9/")
     Execution.objects.filter(id=row.id).update(state="RUNNING", claim_seq=3, lease_until=timezone.now())
@@ -157,6 +168,8 @@ def test_an_older_claim_changes_nothing(name: str, workspace: Workspace) -> None
                     return await transitions.release_running(db, claims=[claim])
                 case "cancel_running":
                     return await transitions.cancel_running(db, claims=[claim])
+                case "postpone_running":
+                    return await postpone(db, claim)
                 case _:
                     return await transitions.finish_running(db, results=[result(claim, State.SUCCEEDED)])
 

@@ -1,0 +1,3 @@
+from .switch import DispatchSwitchAdmin
+
+__all__ = ["DispatchSwitchAdmin"]
