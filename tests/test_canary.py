@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import redis
+from django.conf import settings
 from django.db import connection
 
 from chronos_site.infra import mongo
@@ -61,7 +62,9 @@ class Wire:
         return "\n".join(self.seen)
 
     def _listen(self) -> None:
-        with self._server.monitor() as monitor:
+        # Without a timeout: nothing may be sent for as long as the processes take to start.
+        patient = redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, socket_timeout=None)
+        with patient, patient.monitor() as monitor:
             self._ready.set()
             for command in monitor.listen():
                 self.seen.append(command["command"])

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("execution", "0005_backfilling"),
+        ("execution", "0008_concurrency"),
     ]
 
     operations = [
