@@ -238,11 +238,9 @@ def test_links_to_the_broker_that_go_silent_idle_or_busy_are_made_anew_within_25
     [first] = make_executions(workspace, receiver.url())
     wait_until(lambda: all_are([first.id], "SUCCEEDED"))
     receiver.answer(Answer(delay_s=4), path="/busy")
-    busy: list[UUID] = []
-    for messages in (1, 2, 3):
-        busy += [row.id for row in make_executions(workspace, receiver.url("/busy"), 4)]
-        wait_until(lambda: in_hand(redis_server) >= min(messages, 2))  # noqa: B023 - called at once.
-    wait_until(lambda: len(receiver.requests) == 5)
+    busy = [row.id for row in make_executions(workspace, receiver.url("/busy"), 12)]
+    # Four are being sent and fill the slots, so both threads hold a message whose rows wait for one.
+    wait_until(lambda: len(receiver.requests) >= 5 and in_hand(redis_server) >= 2, timeout_s=15)
 
     links = redis_link.links
     assert links >= 6
