@@ -51,7 +51,7 @@ def main() -> int:
     planted = _planted(arguments)
     caught = run_mutants(planted, seed=seeds[0])
     escaped = [name for name, what in caught.items() if what is None]
-    result = _as_json(outcomes, caught, seeds)
+    result = _as_json(outcomes, caught, seeds, only=arguments.only)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     if arguments.report:
@@ -120,10 +120,13 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _as_json(outcomes: list[tuple[int, Outcome]], caught: dict[str, str | None], seeds: list[int]) -> dict[str, Any]:
+def _as_json(
+    outcomes: list[tuple[int, Outcome]], caught: dict[str, str | None], seeds: list[int], *, only: str | None
+) -> dict[str, Any]:
+    arguments = [*(f"--seed={seed}" for seed in seeds), *([f"--only={only}"] if only else [])]
     return {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": shlex.join(["python", "-m", "tests.chaos", *(f"--seed={seed}" for seed in seeds)]),
+        "command": shlex.join(["python", "-m", "tests.chaos", *arguments]),
         "mutants": {name: f"caught by: {what}" if what else "not caught" for name, what in caught.items()},
         "runs": [
             {"seed": seed, "scenario": outcome.scenario.name, "notes": outcome.notes, **asdict(outcome.verdict)}
