@@ -1,4 +1,4 @@
-"""The web process: Django, behind the limit on bodies."""
+"""The web process: Django, behind the limit on bodies. Its last spans are sent before it ends."""
 
 import os
 
@@ -11,5 +11,6 @@ _django = get_asgi_application()
 
 # The limit's own module needs Django's registry, so it comes after the line above.
 from chronos_site.api.body_limit import BodyLimit  # noqa: E402
+from chronos_site.observability.tracing import FlushAtShutdown  # noqa: E402
 
-application = BodyLimit(_django, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+application = FlushAtShutdown(BodyLimit(_django, settings.DATA_UPLOAD_MAX_MEMORY_SIZE))

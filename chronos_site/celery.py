@@ -9,10 +9,10 @@ from typing import Any
 
 from celery import Celery
 from celery.app.amqp import AMQP
-from celery.signals import setup_logging
+from celery.signals import setup_logging, worker_process_shutdown
 from kombu import Connection, Queue
 
-from chronos_site.observability import consumption
+from chronos_site.observability import consumption, tracing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 
@@ -86,6 +86,12 @@ app.conf.update(
 )
 app.autodiscover_tasks()
 consumption.install(app)
+
+
+@worker_process_shutdown.connect
+def send_last_spans(**_kwargs: object) -> None:
+    """The children of a prefork pool end without what is registered for the end of an interpreter."""
+    tracing.stop()
 
 
 @setup_logging.connect

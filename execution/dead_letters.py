@@ -12,9 +12,9 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from chronos_site.infra import trace
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.sql import statement
+from chronos_site.observability import tracing
 from chronos_site.tenancy.models import Workspace
 from execution import selectors, services
 from execution.domain.states import TERMINAL
@@ -174,7 +174,7 @@ def _make_again(workspace: Workspace, originals: Sequence[Execution]) -> list[Ex
                 retry=original.retry,
                 limits=original.limits,
                 tags=original.tags,
-                traceparent=trace.parse_or_new(None),
+                traceparent=tracing.traceparent(),
                 schedule_id=original.schedule_id,
                 job_definition_id=original.job_definition_id,
                 job_version=original.job_version,

@@ -17,6 +17,7 @@ from django.db import connection, transaction
 from redis.exceptions import RedisError
 
 from chronos_site.infra.sql import statement
+from chronos_site.observability import tracing
 from execution import buckets, overlap, publish, switches, transitions
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
@@ -65,7 +66,7 @@ class Due:
 
 def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     """Queue and publish what is due in a bucket, for at most `budget_s` seconds."""
-    done = FanOut()
+    done, began_s = FanOut(), time.time()
     ends = time.monotonic() + budget_s
     while time.monotonic() < ends:
         closed = switches.read_closed()
@@ -87,20 +88,18 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     # by that tick too: messages that sent their own successors would multiply with every POST to a busy bucket.
     buckets.untrigger(bucket_ids=[bucket_id])
     if done.queued or done.parked or done.held or done.expired or done.skipped:
-        log.info(
-            "fan_out",
-            extra={
-                "action": "fan_out",
-                "bucket_id": bucket_id,
-                "published": done.published,
-                "given_back": len(done.unpublished),
-                "parked": done.parked,
-                "held": done.held,
-                "expired": done.expired,
-                "skipped": done.skipped,
-                "finished": done.finished,
-            },
-        )
+        told = {
+            "bucket_id": bucket_id,
+            "published": done.published,
+            "given_back": len(done.unpublished),
+            "parked": done.parked,
+            "held": done.held,
+            "expired": done.expired,
+            "skipped": done.skipped,
+            "finished": done.finished,
+        }
+        log.info("fan_out", extra={"action": "fan_out", **told})
+        tracing.record("fan_out", began_s=began_s, attributes={f"chronos.{name}": each for name, each in told.items()})
     return done
 
 

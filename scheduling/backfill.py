@@ -21,8 +21,8 @@ from django.db.models import Max
 from chronos_site.api.models import Operation
 from chronos_site.api.operations.registry import Found, Kind, Scope, Step, TryLater, register_kind
 from chronos_site.api.operations.services import start_operation
-from chronos_site.infra import trace
 from chronos_site.infra.clock import database_now
+from chronos_site.observability import tracing
 from chronos_site.tenancy.models import Workspace
 from execution import making, quotas
 from execution.domain.states import TERMINAL, State
@@ -236,7 +236,7 @@ def _insert(schedule: Schedule, runs: dict[datetime, int]) -> set[datetime]:
         "concurrency_key": None,
     }
     new = [
-        NewExecution(scheduled_for=at, due_at=now, run_no=run_no, traceparent=trace.parse_or_new(None), **snapshot)
+        NewExecution(scheduled_for=at, due_at=now, run_no=run_no, traceparent=tracing.new_trace(), **snapshot)
         for at, run_no in runs.items()
     ]
     made = making.insert_executions(new=[(schedule.workspace_id, item) for item in new], now=now)

@@ -20,6 +20,7 @@ from django.db import connection
 
 from chronos_site.infra import trace
 from chronos_site.infra.sql import statement
+from chronos_site.observability import tracing
 from execution import making
 from execution.making import NewExecution
 from execution.models import Execution
@@ -243,7 +244,7 @@ def _on_time(schedule: Schedule, at: datetime, snapshot: dict[str, Any]) -> NewE
         scheduled_for=at,
         due_at=due_at,
         start_deadline=due_at + timedelta(seconds=schedule.misfire_grace_s),
-        traceparent=trace.parse_or_new(None),
+        traceparent=tracing.new_trace(),
         **snapshot,
     )
 
@@ -257,7 +258,7 @@ def skipped_by_hand(schedule: Schedule, at: datetime) -> NewExecution:
 
 def _caught_up(schedule: Schedule, at: datetime, now: datetime, snapshot: dict[str, Any]) -> NewExecution:
     """It fires now, and cannot be missed again."""
-    return NewExecution(scheduled_for=at, due_at=now, traceparent=trace.parse_or_new(None), **snapshot)
+    return NewExecution(scheduled_for=at, due_at=now, traceparent=tracing.new_trace(), **snapshot)
 
 
 def _skipped(schedule: Schedule, at: datetime, verdict: misfire.Verdict, snapshot: dict[str, Any]) -> NewExecution:

@@ -38,13 +38,13 @@ def make_executions(
         "timeout_s": 5.0,
         "retry": {"max_attempts": 1},
         "job_definition_id": job.id if job else None,
+        "traceparent": trace.parse_or_new(None),
         **fields,
     }
     new = [
         NewExecution(
             scheduled_for=when,
             trigger=Execution.Trigger.RUN,
-            traceparent=trace.parse_or_new(None),
             **given,
         )
         for _ in range(count)

@@ -11,11 +11,14 @@ import pytest
 import redis
 from django.conf import settings
 from django.db import connection
+from pytest_django import Settings
 
 from chronos_site.infra import mongo
+from chronos_site.observability import tracing
 from chronos_site.stack.receiver import Answer, Received
 from chronos_site.tenancy.models import Workspace
 from tests.clients import ApiClient, ApiResponse, ProgrammableReceiver
+from tests.otlp import TraceReceiver, traced
 from tests.processes import SiteProcesses, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -73,6 +76,13 @@ class Wire:
 
 
 @pytest.fixture
+def traces(settings: Settings) -> Iterator[TraceReceiver]:
+    """Takes the spans of this process; the others are told of it."""
+    with TraceReceiver() as running, traced(settings, f"{running.endpoint}/v1/traces"):
+        yield running
+
+
+@pytest.fixture
 def echo() -> Iterator[Echo]:
     with Echo() as running:
         yield running
@@ -114,6 +124,7 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
     workspace: Workspace,
     echo: Echo,
     redis_server: redis.Redis,
+    traces: TraceReceiver,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -131,6 +142,7 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
         CHRONOS_SECRET_PROVIDER="mounted",
         CHRONOS_SECRETS_DIR=str(folder),
         LOG_LEVEL="DEBUG",
+        OTEL_EXPORTER_OTLP_ENDPOINT=traces.endpoint,
     )
     answers: list[ApiResponse] = []
 
@@ -185,7 +197,9 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
     exported = "\n".join(answer.content.decode() for answer in answers)
 
     celery_processes.stop()
+    tracing.stop()
     places = {
+        "traces": traces.everything,
         "postgres": everything_in_postgres(),
         "redis": everything_in_redis(redis_server),
         "redis commands": wire.stop(),
@@ -196,10 +210,14 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
         "log of beat": celery_processes.log(beat),
     }
     # Each place was really looked at: the execution, or what stands for the secret, is there.
-    for place in ("postgres", "redis commands", "mongo", "answers"):
+    for place in ("postgres", "redis commands", "mongo", "answers", "traces"):
         assert ids[0] in places[place], place
     assert "secret://acme/hooks/password" in places["postgres"]
     assert '"body":"{' in places["answers"]
     assert "***" in places["mongo"]
+    attempts = [span for span in traces.spans if span.kind == "client"]
+    assert len(attempts) == len(echo.requests)
+    assert sum(span.failed for span in attempts) == 1 + 2 + 2
+    assert traces.named("POST /v1/schedules")
     found = {(place, form) for place, text in places.items() for form in FORMS if form in text}
     assert found == set()

@@ -6,13 +6,16 @@ import re
 _GRAMMAR = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
-def parse_or_new(header: str | None) -> str:
-    """The caller's traceparent where it is a valid one of version 00, else a new one, not sampled."""
+def parse(header: str | None) -> str | None:
+    """The traceparent where it is a valid one of version 00, else None."""
     found = _GRAMMAR.fullmatch(header or "")
-    if found and found[1].strip("0") and found[2].strip("0"):
-        return found[0]
+    return found[0] if found and found[1].strip("0") and found[2].strip("0") else None
+
+
+def parse_or_new(header: str | None) -> str:
+    """The caller's traceparent where it is valid, else a new one, not sampled."""
     fresh = os.urandom(24).hex()
-    return f"00-{fresh[:32]}-{fresh[32:]}-00"
+    return parse(header) or f"00-{fresh[:32]}-{fresh[32:]}-00"
 
 
 def child(traceparent: str) -> str:

@@ -4,3 +4,4 @@ from contextvars import ContextVar
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 workspace_id: ContextVar[str | None] = ContextVar("workspace_id", default=None)
+traceparent: ContextVar[str | None] = ContextVar("traceparent", default=None)

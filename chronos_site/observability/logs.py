@@ -29,7 +29,7 @@ def redact(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """ts, level, logger, msg, request_id, workspace_id where they are known, then the record's `extra`."""
+    """ts, level, logger, msg, request_id, workspace_id, trace_id where they are known, then the record's `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -42,6 +42,9 @@ class JsonFormatter(logging.Formatter):
             value = getattr(context, name).get()
             if value is not None:
                 line[name] = value
+        traceparent = context.traceparent.get()
+        if traceparent is not None:
+            line["trace_id"] = traceparent[3:35]
         for name, value in vars(record).items():
             if name not in _STANDARD:
                 line[name] = _clean(name, value)

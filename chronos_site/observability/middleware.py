@@ -1,16 +1,24 @@
-"""The request id: taken from the caller or made here, in every log line and problem, and on every answer."""
+"""The request id: taken from the caller or made here, in every log line and problem, and on every answer.
+
+The request's span begins and ends with it.
+"""
 
 import logging
 import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from chronos_site.observability import context
+from chronos_site.observability import context, tracing
+
+if TYPE_CHECKING:
+    from chronos_site.observability.otlp import Span
 
 log = logging.getLogger("chronos.request")
 
@@ -53,13 +61,19 @@ class RequestIdMiddleware:
         return _end(request, await response, begun)
 
 
-def _begin(request: HttpRequest) -> float:
+@dataclass(slots=True)
+class Begun:
+    at: float
+    span: "Span | None"
+
+
+def _begin(request: HttpRequest) -> Begun:
     context.request_id.set(request_id_from(request.headers.get(HEADER)))
     context.workspace_id.set(None)
-    return time.monotonic()
+    return Begun(time.monotonic(), None if request.path in _PROBES else tracing.begin_request(request))
 
 
-def _end(request: HttpRequest, response: HttpResponseBase, begun: float) -> HttpResponseBase:
+def _end(request: HttpRequest, response: HttpResponseBase, begun: Begun) -> HttpResponseBase:
     response[HEADER] = context.request_id.get() or ""
     if request.path not in _PROBES:
         log.info(
@@ -69,7 +83,8 @@ def _end(request: HttpRequest, response: HttpResponseBase, begun: float) -> Http
                 "method": request.method,
                 "path": request.path,
                 "status": response.status_code,
-                "duration_ms": round((time.monotonic() - begun) * 1000, 1),
+                "duration_ms": round((time.monotonic() - begun.at) * 1000, 1),
             },
         )
+        tracing.end_request(begun.span, request, response)
     return response

@@ -188,6 +188,12 @@ CHRONOS_LOG_TTL_DAYS = env.integer("CHRONOS_LOG_TTL_DAYS", 30, low=1, high=3650)
 CHRONOS_RATE_LIMIT_PER_KEY = env.integer("CHRONOS_RATE_LIMIT_PER_KEY", 500, low=1, high=1_000_000)
 CHRONOS_RATE_LIMIT_PER_WORKSPACE = env.integer("CHRONOS_RATE_LIMIT_PER_WORKSPACE", 1000, low=1, high=1_000_000)
 
+# Where spans are sent: OTLP over HTTP, protobuf; None is nowhere. Sampler, headers, timeout, compression and
+# certificates are variables of OpenTelemetry's own, read by its SDK.
+CHRONOS_TRACES_ENDPOINT = env.traces_endpoint()
+# Spans that wait to be sent; what is beyond is dropped, the oldest first.
+CHRONOS_TRACES_CAPACITY = env.integer("OTEL_BSP_MAX_QUEUE_SIZE", 8192, low=1, high=1_000_000)
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

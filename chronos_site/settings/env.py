@@ -94,6 +94,25 @@ def kubernetes_url() -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
+def traces_endpoint() -> str | None:
+    """The URL that OpenTelemetry's variables name for traces, or None where they name none or switch traces off."""
+    if flag("OTEL_SDK_DISABLED") or optional("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    name, base = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", optional("OTEL_EXPORTER_OTLP_ENDPOINT")
+    given = optional(name)
+    if given is None and base is not None:
+        name, given = "OTEL_EXPORTER_OTLP_ENDPOINT", f"{base.rstrip('/')}/v1/traces"
+    if given is None:
+        return None
+    parts = urlsplit(given)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        # Not repeated: a URL may hold a password.
+        refuse(f"{name} is no URL. It must look like http://collector:4318.")
+    for protocol in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        choice(protocol, "http/protobuf", "http/protobuf")
+    return given
+
+
 def networks(name: str) -> list[str]:
     """A comma-separated list of exact networks in CIDR form, each checked."""
     found = items(name)

@@ -13,8 +13,8 @@ from chronos_site.api.etag import check_if_match, set_etag
 from chronos_site.api.idempotency import idempotent
 from chronos_site.api.problems import Problem
 from chronos_site.api.queries import CursorPage, QueryParameters
-from chronos_site.infra import trace
 from chronos_site.infra.merge_patch import merge_patch
+from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
 from execution import selectors, services
 from execution.api.refusals import refusals_as_problems
@@ -126,7 +126,7 @@ class JobDefinitionRun(APIView):
                 workspace=workspace,
                 job=selectors.job_definition(workspace=workspace, job_id=job_id),
                 payload=body.validated_data.get("payload"),
-                traceparent=trace.parse_or_new(request.headers.get("traceparent")),
+                traceparent=tracing.traceparent(),
             )
         return Response(
             ExecutionSerializer(execution).data, status=201, headers={"Location": f"/v1/executions/{execution.id}"}

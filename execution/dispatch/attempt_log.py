@@ -108,7 +108,7 @@ def document(result: Result, *, worker: str) -> dict[str, Any]:
         "reason": result.reason,
         "request": {
             "method": claim.target.get("method"),
-            "url": _without_query(str(claim.target.get("url", ""))),
+            "url": without_query(str(claim.target.get("url", ""))),
             "headers": _request_headers(claim.target),
             "address": result.address,
         },
@@ -135,7 +135,7 @@ def _request_headers(target: dict[str, Any]) -> dict[str, str]:
     return told if filled is None else {**told, filled: HIDDEN}
 
 
-def _without_query(url: str) -> str:
+def without_query(url: str) -> str:
     """Queries often carry tokens: the log keeps where the call went, not what it brought."""
     base, mark, _query = url.partition("?")
     return f"{base}?[redacted]" if mark else base

@@ -26,6 +26,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra import redis
 from chronos_site.infra.secrets import SecretError, SecretStore
+from execution.dispatch import attempt_span
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.credentials import CredentialSource
 from execution.dispatch.egress import Network
@@ -360,6 +361,7 @@ class Engine:
         self._delivered += len(results)
         self._slots.release(len(results))
         self._log.add(results, worker=self._name)
+        attempt_span.end(results)
 
     def _refuse(self) -> None:
         """From now on nothing is claimed or sent; the waves give back what they find."""

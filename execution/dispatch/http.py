@@ -22,7 +22,7 @@ from pyreqwest.exceptions import (
 )
 from pyreqwest.http import HeaderMap
 
-from chronos_site.infra import trace
+from execution.dispatch import attempt_span
 from execution.dispatch.credentials import NO_CREDENTIALS, Credentials
 from execution.dispatch.egress import Verdict
 from execution.dispatch.signing import signature_headers
@@ -59,6 +59,7 @@ class HttpSender:
 
         The answer holds no secret: what the receiver echoes of `credentials` is taken out.
         """
+        attempt_span.begin(claim, verdict)
         begun = time.monotonic()
         try:
             async with asyncio.timeout(claim.timeout_s):
@@ -144,7 +145,7 @@ def request_of(claim: Claim, credentials: Credentials = NO_CREDENTIALS) -> tuple
     headers["X-Execution-Id"] = str(claim.id)
     headers["X-Attempt-Number"] = str(claim.attempt)
     headers["X-Scheduled-For"] = claim.scheduled_for.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    headers["traceparent"] = trace.child(claim.traceparent)
+    headers["traceparent"] = attempt_span.traceparent_of(claim)
     if credentials.keys:
         headers |= signature_headers(
             message_id=str(claim.id), timestamp_s=int(claim.clock.now_s()), body=body or b"", keys=credentials.keys

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from chronos_site.infra import mongo, secrets
 from chronos_site.infra.ids import new_id
-from chronos_site.observability import liveness
+from chronos_site.observability import liveness, tracing
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.egress import parse_networks
 from execution.dispatch.engine import Engine
@@ -32,6 +32,7 @@ def engine() -> Engine:
     global _engine
     with _lock:
         if _engine is None:
+            tracing.start()
             started = build_engine(name=f"{socket.gethostname()}:{os.getpid()}")
             started.start()
             liveness.watch("engine", lambda: started.alive)

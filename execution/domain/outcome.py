@@ -49,6 +49,8 @@ class Claim:
     limits: dict[str, Any] = field(default_factory=dict)
     state_reason: str = ""
     """What the row said of itself before the claim; flow control leaves its word there."""
+    span: Any = None
+    """The span of this attempt, where one is recorded."""
     flow_wait_s: float = 0.0
     """Seconds that flow control has made it wait since its first send; they do not count as elapsed."""
 

@@ -14,7 +14,7 @@ from chronos_site.api.idempotency import idempotent
 from chronos_site.api.operations.serializers import OperationSerializer
 from chronos_site.api.operations.services import MOST_OPEN, TooManyOpen
 from chronos_site.api.problems import Problem
-from chronos_site.infra import trace
+from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
 from execution.api.serializers import ExecutionSerializer, RunSerializer
 from execution.api.views import cancel_answer, refuse_ended
@@ -75,7 +75,7 @@ class ScheduleRun(_Action):
                 workspace=calling_key(request).workspace,
                 schedule_id=schedule_id,
                 payload=body.validated_data.get("payload"),
-                traceparent=trace.parse_or_new(request.headers.get("traceparent")),
+                traceparent=tracing.traceparent(),
             )
         return Response(ExecutionSerializer(made).data, status=201, headers={"Location": f"/v1/executions/{made.id}"})
 

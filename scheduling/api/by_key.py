@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 from chronos_site.api.etag import expected_version
 from chronos_site.api.problems import FieldProblem, Problem
 from chronos_site.api.queries import QueryParameters
-from chronos_site.infra import trace
+from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
 from scheduling import by_key, selectors
 from scheduling.api import bodies
@@ -52,7 +52,7 @@ class ScheduleByKey(APIView):
                 external_key=external_key,
                 new=new,
                 expected_version=expected_version(request),
-                traceparent=trace.parse_or_new(request.headers.get("traceparent")),
+                traceparent=tracing.traceparent(),
             )
         return schedule_answer(schedule, status=201 if made else 200)
 

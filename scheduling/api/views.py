@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 from chronos_site.api.etag import check_if_match, expected_version
 from chronos_site.api.idempotency import idempotent
 from chronos_site.api.queries import CursorPage, QueryParameters
-from chronos_site.infra import trace
+from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
 from execution.api.views import JobDefinitionDetail
 from execution.models import Execution
@@ -189,5 +189,5 @@ def _create(
         return creation.create_schedules(
             workspace=workspace,
             new=bodies.build(workspace, items, pointer=pointer),
-            traceparent=trace.parse_or_new(request.headers.get("traceparent")),
+            traceparent=tracing.traceparent(),
         )

@@ -40,3 +40,39 @@ def test_a_database_url_of_another_shape_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DATABASE_URL", raw)
     with pytest.raises(ImproperlyConfigured, match="DATABASE_URL must look like"):
         env.postgres("DATABASE_URL", pool={})
+
+
+@pytest.mark.parametrize(
+    ("given", "endpoint"),
+    [
+        ({}, None),
+        ({"ENDPOINT": "http://c:4318"}, "http://c:4318/v1/traces"),
+        ({"ENDPOINT": "https://c/otlp/"}, "https://c/otlp/v1/traces"),
+        ({"ENDPOINT": "http://c:4318", "TRACES_ENDPOINT": "http://d/as-it-is"}, "http://d/as-it-is"),
+        ({"TRACES_ENDPOINT": "http://d/t", "PROTOCOL": "http/protobuf"}, "http://d/t"),
+    ],
+)
+def test_spans_go_where_opentelemetry_s_variables_say(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], endpoint: str | None
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    assert env.traces_endpoint() == endpoint
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    assert env.traces_endpoint() is None
+    monkeypatch.delenv("OTEL_TRACES_EXPORTER")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert env.traces_endpoint() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ENDPOINT", "bob:pw@c:4318"), ("TRACES_ENDPOINT", "http://"), ("PROTOCOL", "grpc")]
+)
+def test_a_receiver_of_spans_that_cannot_be_called_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    with pytest.raises(ImproperlyConfigured, match=f"^OTEL_EXPORTER_OTLP_{name}") as refused:
+        env.traces_endpoint()
+    assert "pw" not in str(refused.value)
