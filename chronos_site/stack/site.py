@@ -44,7 +44,7 @@ def beat(*, name: str) -> SiteProcess:
     return SiteProcess(name, python(*arguments), grace_s=10)
 
 
-def worker(*, name: str, queues: str, concurrency: int, grace_s: float = 40) -> SiteProcess:
+def worker(*, name: str, queues: str, concurrency: int, grace_s: float = 45) -> SiteProcess:
     """`grace_s` lies above the worker's own stop grace, in which it finishes the sends under way."""
     arguments = ["-m", "celery", "-A", "chronos_site", "worker", "-Q", queues, "-n", f"{name}@%h", "-P", "threads"]
     arguments += ["-c", str(concurrency), "--loglevel", "INFO", *QUIET]
