@@ -2,7 +2,7 @@
 
 Called by the task `fan_out`, for a bucket that the fire loop or a POST triggered. It promises that a row is published
 only after its QUEUED state is committed, that workspaces take turns, and that the backlog stays in Postgres: it
-publishes no more than the live workers deliver in about two seconds, for what waits in Postgres is ordered, fair and
+publishes no more than the live workers deliver in about half a second, for what waits in Postgres is ordered, fair and
 cancellable. Dying before the commit leaves the rows PENDING; dying between commit and publish leaves them QUEUED with
 a short lease, which the monitor finds. Two at once share the rows (SKIP LOCKED).
 """
@@ -27,11 +27,12 @@ log = logging.getLogger(__name__)
 
 BATCH = 2000
 BUDGET_S = 2.0
-"""Longest turn of one bucket: others wait for the same threads."""
+"""Longest turn of one bucket. It ends after one batch where others wait for the same threads."""
 PATIENCE_S = 0.5
-BACKLOG_S = 2.0
-"""Seconds of the live workers' deliveries that may wait on the dispatch queue."""
-LEAST_BACKLOG = 20
+BACKLOG_S = 0.5
+"""Seconds of the live workers' deliveries that may wait on the dispatch queue. Whoever comes next waits behind them,
+and behind what the workers have claimed."""
+LEAST_BACKLOG = 10
 """Messages that may always wait: workers that were idle report no rate."""
 POLL_S = 0.05
 
@@ -70,11 +71,11 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     ends = time.monotonic() + budget_s
     while time.monotonic() < ends:
         closed = switches.read_closed()
-        room = 0 if closed.everything else _wait_for_room()
+        room = 0 if closed.everything else wait_for_room()
         if room <= 0:
             break
         buckets.keep_triggered(bucket_id=bucket_id)
-        ids = _take_due(bucket_id, min(BATCH, room * publish.CHUNK), closed, done)
+        ids = _take_due(bucket_id, batch_for(room), closed, done)
         if ids is None:
             done.finished = True
             break
@@ -83,6 +84,8 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
         if unsent:
             _give_back(bucket_id, unsent)
             done.unpublished = unsent
+            break
+        if publish.triggers_wait():
             break
     # Last, so that a row which came in meanwhile is seen by the next tick of the fire loop. What is left is triggered
     # by that tick too: messages that sent their own successors would multiply with every POST to a busy bucket.
@@ -103,12 +106,17 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     return done
 
 
-def _wait_for_room() -> int:
+def wait_for_room() -> int:
     """Room for messages, waiting a moment for it. None: the rows stay where they are ordered, fair and cancellable."""
     ends = time.monotonic() + PATIENCE_S
     while (room := room_in_backlog()) <= 0 and time.monotonic() < ends:
         time.sleep(POLL_S)
     return room
+
+
+def batch_for(room: int) -> int:
+    """Rows to take where there is room for so many messages: half of it, for others look for room at the same time."""
+    return min(BATCH, max(1, room // 2) * publish.CHUNK)
 
 
 def _give_back(bucket_id: int, ids: list[UUID]) -> None:

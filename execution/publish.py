@@ -16,6 +16,7 @@ from chronos_site.infra import redis
 log = logging.getLogger(__name__)
 
 DISPATCH_QUEUE = "job-dispatch"
+TRIGGER_QUEUE = "bucket-triggers"
 CHUNK = 100
 """Most ids in one dispatch message."""
 TRIGGER_TTL_S = 30
@@ -61,3 +62,11 @@ def publish_triggers(bucket_ids: Iterable[int]) -> list[int]:
 def dispatch_backlog() -> int:
     """Messages that wait on the dispatch queue (each of up to CHUNK ids). Raises redis' errors."""
     return int(redis.client().llen(DISPATCH_QUEUE))
+
+
+def triggers_wait() -> bool:
+    """Whether other buckets wait for a fan-out. Redis away counts as no."""
+    try:
+        return bool(redis.client().llen(TRIGGER_QUEUE))
+    except RedisError:
+        return False

@@ -149,17 +149,19 @@ async def claim_queued(db: AsyncConnection[Any], *, ids: Sequence[UUID], worker_
 
 
 def queue_retrying(*, horizon_s: float, most: int) -> list[UUID]:
-    """RETRYING → QUEUED for what is due, longest due first. The caller commits before it publishes."""
-    return _changed(
-        statement("execution", "queue_retrying"), {"horizon_s": horizon_s, "most": most, "lease": QUEUED_LEASE_S}
-    )
+    """RETRYING → QUEUED for what is due, workspaces in turn. The caller commits before it publishes."""
+    return queue_locked_retries(ids=[row[0] for row in _lock_due_retries(horizon_s, most)])
 
 
 def lock_due_retries(*, horizon_s: float, most: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
     """No edge: lock what `queue_retrying` would take, as (id, workspace_id, target)."""
+    return [(id_, workspace_id, json.loads(target)) for id_, workspace_id, target in _lock_due_retries(horizon_s, most)]
+
+
+def _lock_due_retries(horizon_s: float, most: int) -> list[tuple[UUID, UUID, str]]:
     with connection.cursor() as cursor:
         cursor.execute(statement("execution", "lock_due_retries"), {"horizon_s": horizon_s, "most": most})
-        return [(row[0], row[1], json.loads(row[2])) for row in cursor.fetchall()]
+        return list(cursor.fetchall())
 
 
 def queue_locked_retries(*, ids: Sequence[UUID]) -> list[UUID]:

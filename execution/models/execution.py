@@ -152,9 +152,9 @@ class Execution(models.Model):
                 condition=models.Q(state=State.RUNNING, limits__has_key="max_concurrency"),
                 name="execution_crowd",
             ),
-            # Reader: execution.loops.retry.
+            # Reader: execution.loops.retry (workspaces in turn).
             models.Index(
-                fields=["due_at"],
+                fields=["workspace", "due_at"],
                 condition=models.Q(state=State.RETRYING, held_by__isnull=True),
                 name="execution_retrying",
             ),

@@ -1,5 +1,6 @@
--- Lock the due PENDING rows of one bucket, workspaces in turn: each gets an equal share of the batch.
--- The recursive part hops from workspace to workspace along the index instead of reading every row.
+-- Lock the due PENDING rows of one bucket, workspaces in turn: each that has any gets an equal share of the batch.
+-- The recursive part hops from workspace to workspace along the index instead of reading every row. Who has nothing due
+-- yet gets no share: else the rows of a later second would make this second's batches small.
 WITH RECURSIVE tenant AS (
     (SELECT workspace_id FROM execution_execution
      WHERE bucket_id = %(bucket_id)s AND state = 'PENDING'
@@ -9,18 +10,25 @@ WITH RECURSIVE tenant AS (
             WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id > tenant.workspace_id
             ORDER BY e.workspace_id LIMIT 1)
     FROM tenant WHERE tenant.workspace_id IS NOT NULL
+),
+busy AS MATERIALIZED (
+    SELECT tenant.workspace_id FROM tenant
+    WHERE EXISTS (
+        SELECT 1 FROM execution_execution e
+        WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id = tenant.workspace_id
+          AND e.due_at <= clock_timestamp() + %(horizon_s)s * interval '1 second'
+    )
 )
 SELECT due.id, due.job_definition_id, due.expired, due.on_deadline, due.concurrency_key, due.overlap
-FROM tenant
+FROM busy
 CROSS JOIN LATERAL (
     SELECT e.id, e.job_definition_id, e.due_at, e.on_deadline, e.concurrency_key, e.overlap,
            coalesce(e.start_deadline <= clock_timestamp(), false) AS expired
     FROM execution_execution e
-    WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id = tenant.workspace_id
+    WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id = busy.workspace_id
       AND e.due_at <= clock_timestamp() + %(horizon_s)s * interval '1 second'
     ORDER BY e.due_at
-    LIMIT greatest(1, %(batch)s / (SELECT count(*) FROM tenant WHERE workspace_id IS NOT NULL))
+    LIMIT greatest(1, %(batch)s / (SELECT count(*) FROM busy))
     FOR UPDATE SKIP LOCKED
 ) due
-WHERE tenant.workspace_id IS NOT NULL
 ORDER BY due.due_at;

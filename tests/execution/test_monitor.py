@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
+from execution.fanout import LEAST_BACKLOG
 from execution.loops import monitor
 from execution.models import Bucket, DeadLetter, Execution, Loop, Worker
 from tests.broker import queued_ids
@@ -119,7 +120,7 @@ def test_a_queued_row_whose_message_was_lost_is_published_again_and_its_lease_do
 def test_it_publishes_no_more_than_the_backlog_has_room_for(workspace: Workspace) -> None:
     make_executions(workspace, URL, 2600)
     Execution.objects.update(state="QUEUED", lease_until=timezone.now() - timedelta(seconds=1))
-    assert monitor.mend().published_again == 2000
+    assert monitor.mend().published_again == LEAST_BACKLOG * 100
     assert monitor.mend().published_again == 0
 
 

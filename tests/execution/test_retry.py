@@ -13,6 +13,7 @@ from chronos_site.stack.receiver import Answer
 from chronos_site.tenancy.models import Workspace
 from execution import transitions
 from execution.dispatch.engine import Engine
+from execution.fanout import LEAST_BACKLOG
 from execution.loops.retry import queue_due_retries
 from execution.models import DeadLetter, Execution
 from tests.broker import queued_ids
@@ -138,9 +139,20 @@ def test_a_tick_publishes_no_more_than_the_backlog_has_room_for(
 ) -> None:
     make_executions(workspace, "http://127.0.0.1:9/", 2500)
     Execution.objects.update(state="RETRYING", attempt=1, due_at=timezone.now())
-    assert queue_due_retries() == 2000
+    assert queue_due_retries() == LEAST_BACKLOG * 100
     assert queue_due_retries() == 0
-    assert Execution.objects.filter(state="RETRYING").count() == 500
+    assert Execution.objects.filter(state="RETRYING").count() == 2500 - LEAST_BACKLOG * 100
+
+
+def test_workspaces_take_turns_with_their_retries(
+    workspace: Workspace, other_workspace: Workspace, redis_server: redis.Redis
+) -> None:
+    make_executions(workspace, "http://127.0.0.1:9/", 3000)
+    few = make_executions(other_workspace, "http://127.0.0.1:9/", 20)
+    Execution.objects.update(state="RETRYING", attempt=1, due_at=timezone.now() - timedelta(minutes=1))
+    Execution.objects.filter(workspace=other_workspace).update(due_at=timezone.now())
+    assert LEAST_BACKLOG * 90 < queue_due_retries() <= LEAST_BACKLOG * 100
+    assert set(states_of([row.id for row in few]).values()) == {"QUEUED"}
 
 
 def test_a_late_success_of_the_current_claim_is_taken_and_an_older_one_is_not(

@@ -15,6 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from chronos_site.infra import redis as site_redis
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
 from execution import switches, transitions
@@ -121,7 +122,7 @@ def test_retries_of_what_is_off_leave_the_way_to_others_and_go_once_it_is_on(
     free = make_executions(other_workspace, URL, 2)
     Execution.objects.update(state="RETRYING", attempt=1, bucket_id=None)
     Execution.objects.filter(workspace=workspace).update(due_at=database_now() - timedelta(minutes=5))
-    monkeypatch.setattr("execution.loops.retry.MOST_PER_TICK", 4)
+    monkeypatch.setattr("execution.fanout.BATCH", 4)
     switches.close_switch(scope="workspace", value=workspace.name)
     for _ in range(3):
         queue_due_retries()
@@ -175,6 +176,7 @@ def test_what_is_claimed_when_the_switch_goes_off_goes_back_at_no_charge(
 
 def _go_round(rows: Sequence[Execution], *engines: Engine) -> bool:
     """One tick of the loops, and the engines take what is queued. Whether all is delivered."""
+    site_redis.client().delete("job-dispatch")  # Its messages were taken in the round before.
     fire_due_buckets()
     fan_out_all()
     queued = list(Execution.objects.filter(state="QUEUED").values_list("id", flat=True))

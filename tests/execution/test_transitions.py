@@ -192,6 +192,5 @@ def test_no_file_but_the_transitions_writes_a_state_of_an_execution() -> None:
         "execution/transitions.py",
         "execution/sql/claim.sql",
         "execution/sql/write_results.sql",
-        "execution/sql/queue_retrying.sql",
         "execution/sql/recover_lost_claims.sql",
     }

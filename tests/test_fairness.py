@@ -1,0 +1,82 @@
+"""One workspace's burst does not starve another: the whole way with real processes, and what arrives when."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+
+from chronos_site.infra.clock import database_now
+from chronos_site.stack.site import one_machine
+from chronos_site.tenancy.models import Workspace
+from execution import buckets
+from execution.domain.buckets import bucket_of
+from execution.models import Execution
+from tests.making import make_executions
+from tests.processes import SiteProcesses, wait_until
+from tests.quick_receiver import QuickReceiver
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BURST = 50_000
+FEW = 50
+WITHIN_S = 2.0
+AHEAD_S = 7.0
+"""So long before its time the burst is inserted: longer than the insert and the look-ahead together."""
+
+
+def insert(workspace: Workspace, url: str, count: int, *, due_at: datetime, state: str) -> None:
+    """Rows as the services make them, copied from one of theirs: fifty thousand within two seconds."""
+    shards = settings.CHRONOS_BUCKET_SHARDS
+    new = {"id": "gen_random_uuid()", "bucket_id": "%(first)s + n %% %(shards)s", "state": "%(state)s"}
+    if state == "RETRYING":
+        new |= {"attempt": "1", "claim_seq": "1", "started_at": "clock_timestamp()"}
+    columns = [str(field.column) for field in Execution._meta.concrete_fields]
+    with transaction.atomic(), connection.cursor() as cursor:
+        [template] = make_executions(workspace, url, due_at=due_at, retry={"max_attempts": 3})
+        first = bucket_of(template.id, due_at, 1)
+        buckets.open_buckets(range(first, first + shards))
+        cursor.execute(
+            f"INSERT INTO execution_execution ({', '.join(columns)})"
+            f" SELECT {', '.join(new.get(name, name) for name in columns)}"
+            " FROM execution_execution, generate_series(1, %(count)s) n WHERE id = %(template)s",
+            {"first": first, "shards": shards, "state": state, "count": count, "template": template.id},
+        )
+        Execution.objects.filter(id=template.id).delete()
+
+
+def start_site(processes: SiteProcesses) -> None:
+    """All that `up` runs on one machine, but for the web process."""
+    for process in one_machine(port=0):
+        if process.name != "web":
+            child = processes.start(process)
+            processes.wait_for_log(child, process.ready_text)
+
+
+@pytest.mark.parametrize("burst_of", ["PENDING", "RETRYING"], ids=["first attempts", "retries"])
+@pytest.mark.parametrize("in_its_midst", [False, True], ids=["due at once", "in its midst"])
+def test_fifty_deliveries_go_out_within_two_seconds_beside_fifty_thousand_of_another_workspace(
+    celery_processes: SiteProcesses,
+    workspace: Workspace,
+    other_workspace: Workspace,
+    tmp_path: Path,
+    burst_of: str,
+    in_its_midst: bool,
+) -> None:
+    with QuickReceiver(tmp_path) as receiver:
+        start_site(celery_processes)
+        due_at = database_now() + timedelta(seconds=AHEAD_S)
+        insert(workspace, receiver.url("/burst"), BURST, due_at=due_at, state=burst_of)
+        if in_its_midst:
+            wait_until(lambda: len(receiver.arrivals("/burst")) > BURST / 5, timeout_s=30)
+            due_at = database_now()
+            make_executions(other_workspace, receiver.url("/few"), FEW, due_at=due_at)
+        else:
+            insert(other_workspace, receiver.url("/few"), FEW, due_at=due_at, state=burst_of)
+            assert database_now() < due_at - timedelta(seconds=settings.CHRONOS_DISPATCH_HORIZON_S)
+        wait_until(lambda: len(receiver.arrivals("/few")) == FEW, timeout_s=30)
+        late = [at - due_at.timestamp() for at in receiver.arrivals("/few")]
+        assert 0 < len(receiver.arrivals("/burst")) < BURST * 0.9, "the burst was not under way"
+        assert min(late) >= 0
+        assert max(late) < WITHIN_S, sorted(late)
