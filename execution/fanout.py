@@ -75,7 +75,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
         if room <= 0:
             break
         buckets.keep_triggered(bucket_id=bucket_id)
-        ids = _take_due(bucket_id, batch_for(room), closed, done)
+        ids = take_due(bucket_id, batch_for(room), closed, done)
         if ids is None:
             done.finished = True
             break
@@ -126,7 +126,7 @@ def _give_back(bucket_id: int, ids: list[UUID]) -> None:
         transitions.unqueue(ids=ids)
 
 
-def _take_due(bucket_id: int, batch: int, closed: switches.Closed, done: FanOut) -> list[UUID] | None:
+def take_due(bucket_id: int, batch: int, closed: switches.Closed, done: FanOut) -> list[UUID] | None:
     """One committed batch: expired rows end, paused and switched off ones park, the rest is QUEUED. None: none due."""
     with transaction.atomic():
         due = _lock_due(bucket_id, batch)
