@@ -1,0 +1,71 @@
+"""What it costs to take due rows, with nothing else in the table and with a million rows that wait for their time."""
+
+import statistics
+import time
+
+from django.db import connection
+
+from chronos_site.tenancy.services import create_workspace
+from execution import fanout, switches
+from execution.models import Execution
+from tests.bench.delivery import clear
+from tests.bench.figures import Figure
+from tests.making import make_executions
+
+ROUNDS = 15
+BATCH = 2000
+
+_COPY = """
+INSERT INTO execution_execution ({columns})
+SELECT {values} FROM execution_execution e, generate_series(1, %(count)s) AS n WHERE e.id = %(id)s
+"""
+
+
+def measure_claims(*, pending: int) -> list[Figure]:
+    """Median time in which one batch of due rows becomes QUEUED, in one process, without and with `pending` others."""
+    clear()
+    empty = _median_ms()
+    clear()
+    _fill(pending)
+    full = _median_ms()
+    clear()
+    key = "claim_cost_ratio_1m" if pending == 1_000_000 else f"claim_cost_ratio_{pending}"
+    return [
+        Figure(f"taking {BATCH:,} due rows, nothing else pending (median of {ROUNDS})", empty, "ms"),
+        Figure(f"taking {BATCH:,} due rows, {pending:,} pending (median of {ROUNDS})", full, "ms"),
+        Figure("ratio of the two", full / empty, "", most=1.2, key=key),
+    ]
+
+
+def _median_ms() -> float:
+    workspace = create_workspace(name=f"bench-claims-{time.monotonic()}")
+    took = []
+    for _ in range(ROUNDS):
+        rows = make_executions(workspace, "https://example.com/", BATCH)
+        buckets = sorted({row.bucket_id for row in rows if row.bucket_id is not None})
+        closed = switches.read_closed()
+        begun = time.perf_counter()
+        # The one part of the fan-out that meets the table; its publishing does not depend on what is pending.
+        queued = [fanout.take_due(bucket, BATCH, closed, fanout.FanOut()) for bucket in buckets]
+        took.append((time.perf_counter() - begun) * 1000)
+        taken = sum(len(ids or ()) for ids in queued)
+        if taken != BATCH:
+            raise RuntimeError(f"{taken} of {BATCH} rows were taken")
+        Execution.objects.filter(id__in=[row.id for row in rows]).delete()
+    return statistics.median(took[ROUNDS // 5 :])
+
+
+def _fill(count: int) -> None:
+    """So many rows that are due over the next day, in their buckets: copies of one that was made properly."""
+    (row,) = make_executions(create_workspace(name="bench-pending"), "https://example.com/", 1)
+    columns = [str(field.column) for field in Execution._meta.concrete_fields]
+    fresh = {
+        "id": "gen_random_uuid()",
+        "due_at": "e.due_at + interval '1 hour' + n %% 86400 * interval '1 second'",
+        "bucket_id": "e.bucket_id + (60 + n %% 86400 / 60) * 1024",
+    }
+    text = _COPY.format(columns=", ".join(columns), values=", ".join(fresh.get(c, f"e.{c}") for c in columns))
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")
+        cursor.execute(text, {"count": count, "id": row.id})
+        cursor.execute("VACUUM ANALYZE execution_execution")
