@@ -66,9 +66,10 @@ MUTANTS = (
         edits=(
             (
                 "execution/dispatch/fence.py",
-                'f"{PREFIX}{claim.id}:{claim.attempt}", json.dumps(value), ex=ttl, nx=only_new, get=only_new',
-                'f"{PREFIX}{claim.id}", json.dumps(value), ex=ttl, nx=True, get=True',
+                'keys, arguments = [], ["1" if only_new else "0"]\n',
+                'keys, arguments = [], ["1"]\n',
             ),
+            ("execution/dispatch/fence.py", '{claim.id}:{claim.attempt}")', '{claim.id}")'),
             (
                 "execution/dispatch/engine.py",
                 "                claims = await self._claim(part)\n",
