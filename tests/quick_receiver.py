@@ -16,6 +16,9 @@ from typing import Self, cast
 
 import uvloop
 
+from chronos_site.stack.site import ROOT
+from tests.requests_in import split_requests
+
 
 class QuickReceiver:
     def __init__(self, folder: Path) -> None:
@@ -23,8 +26,8 @@ class QuickReceiver:
         self._port = folder / "port"
 
     def __enter__(self) -> Self:
-        command = [sys.executable, __file__, str(self._log), str(self._port)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        command = [sys.executable, "-m", __name__, str(self._log), str(self._port)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
         deadline = time.monotonic() + 10
         while not self._port.exists() or not self._port.read_text():
             assert time.monotonic() < deadline, "the receiver did not start"
@@ -58,15 +61,9 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own is none by type.
 
     def data_received(self, data: bytes) -> None:
-        self._seen += data
-        while (end := self._seen.find(b"\r\n\r\n")) >= 0:
-            head = self._seen[:end].lower()
-            place = head.find(b"content-length:")
-            length = int(head[place + 15 :].split(b"\r", 1)[0]) if place >= 0 else 0
-            if len(self._seen) < end + 4 + length:
-                return
-            path = self._seen.split(b" ", 2)[1].decode()
-            self._seen = self._seen[end + 4 + length :]
+        heads, self._seen = split_requests(self._seen + data)
+        for head in heads:
+            path = head.split(b" ", 2)[1].decode()
             self._log.append(f"{time.time():.6f} {path}\n")
             if path.startswith("/slow/"):
                 self._loop.call_later(float(path.split("/")[2]), self._answer)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from chronos_site.infra.clock import database_now
 from chronos_site.stack.site import one_machine
@@ -13,7 +13,7 @@ from chronos_site.tenancy.models import Workspace
 from execution import buckets
 from execution.domain.buckets import bucket_of
 from execution.models import Execution
-from tests.making import make_executions
+from tests.making import copy_execution, make_executions
 from tests.processes import SiteProcesses, wait_until
 from tests.quick_receiver import QuickReceiver
 
@@ -29,20 +29,12 @@ AHEAD_S = 7.0
 def insert(workspace: Workspace, url: str, count: int, *, due_at: datetime, state: str) -> None:
     """Rows as the services make them, copied from one of theirs: fifty thousand within two seconds."""
     shards = settings.CHRONOS_BUCKET_SHARDS
-    new = {"id": "gen_random_uuid()", "bucket_id": "%(first)s + n %% %(shards)s", "state": "%(state)s"}
-    if state == "RETRYING":
-        new |= {"attempt": "1", "claim_seq": "1", "started_at": "clock_timestamp()"}
-    columns = [str(field.column) for field in Execution._meta.concrete_fields]
-    with transaction.atomic(), connection.cursor() as cursor:
+    retried = {"attempt": "1", "claim_seq": "1", "started_at": "clock_timestamp()"} if state == "RETRYING" else {}
+    with transaction.atomic():
         [template] = make_executions(workspace, url, due_at=due_at, retry={"max_attempts": 3})
         first = bucket_of(template.id, due_at, 1)
         buckets.open_buckets(range(first, first + shards))
-        cursor.execute(
-            f"INSERT INTO execution_execution ({', '.join(columns)})"
-            f" SELECT {', '.join(new.get(name, name) for name in columns)}"
-            " FROM execution_execution, generate_series(1, %(count)s) n WHERE id = %(template)s",
-            {"first": first, "shards": shards, "state": state, "count": count, "template": template.id},
-        )
+        copy_execution(template, count, bucket_id=f"{first} + n %% {shards}", state=f"'{state}'", **retried)
         Execution.objects.filter(id=template.id).delete()
 
 

@@ -15,8 +15,7 @@ def parse(header: str | None) -> str | None:
 
 def parse_or_new(header: str | None) -> str:
     """The caller's traceparent where it is valid, else a new one, not sampled."""
-    fresh = os.urandom(24).hex()
-    return parse(header) or f"00-{fresh[:32]}-{fresh[32:]}-00"
+    return parse(header) or f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-00"
 
 
 def child(traceparent: str) -> str:

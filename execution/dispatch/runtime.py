@@ -36,17 +36,9 @@ def engine() -> Engine:
             tracing.start()
             started = build_engine(name=f"{socket.gethostname()}:{os.getpid()}")
             started.start()
-            _spare_collections()
             liveness.watch("engine", lambda: started.alive)
             _engine = started
         return _engine
-
-
-def _spare_collections() -> None:
-    """What the process has loaded stays for its life: looking through it again and again cost a tenth of the engine."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def build_engine(*, name: str) -> Engine:
@@ -80,6 +72,14 @@ def _start(sender: Any, **_kwargs: object) -> None:
         # Celery would log it and go on without an engine: a worker that takes messages and delivers nothing.
         log.critical("engine_did_not_start", extra={"action": "engine"}, exc_info=error)
         raise SystemExit(1) from error
+    _spare_collections()
+
+
+def _spare_collections() -> None:
+    """What a worker has loaded stays for its life: collections that look through it again and again find nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @worker_shutting_down.connect

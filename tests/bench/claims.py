@@ -7,18 +7,14 @@ from django.db import connection
 
 from chronos_site.tenancy.services import create_workspace
 from execution import fanout, switches
+from execution.domain.buckets import SHARD_SPACE
 from execution.models import Execution
 from tests.bench.delivery import clear
 from tests.bench.figures import Figure
-from tests.making import make_executions
+from tests.making import copy_execution, make_executions
 
 ROUNDS = 15
 BATCH = 2000
-
-_COPY = """
-INSERT INTO execution_execution ({columns})
-SELECT {values} FROM execution_execution e, generate_series(1, %(count)s) AS n WHERE e.id = %(id)s
-"""
 
 
 def measure_claims(*, pending: int) -> list[Figure]:
@@ -58,14 +54,13 @@ def _median_ms() -> float:
 def _fill(count: int) -> None:
     """So many rows that are due over the next day, in their buckets: copies of one that was made properly."""
     (row,) = make_executions(create_workspace(name="bench-pending"), "https://example.com/", 1)
-    columns = [str(field.column) for field in Execution._meta.concrete_fields]
-    fresh = {
-        "id": "gen_random_uuid()",
-        "due_at": "e.due_at + interval '1 hour' + n %% 86400 * interval '1 second'",
-        "bucket_id": "e.bucket_id + (60 + n %% 86400 / 60) * 1024",
-    }
-    text = _COPY.format(columns=", ".join(columns), values=", ".join(fresh.get(c, f"e.{c}") for c in columns))
     with connection.cursor() as cursor:
         cursor.execute("SET statement_timeout = 0")
-        cursor.execute(text, {"count": count, "id": row.id})
+    copy_execution(
+        row,
+        count,
+        due_at="due_at + interval '1 hour' + n %% 86400 * interval '1 second'",
+        bucket_id=f"bucket_id + (60 + n %% 86400 / 60) * {SHARD_SPACE}",
+    )
+    with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE execution_execution")

@@ -53,13 +53,12 @@ class Run:
 
 def measure_deliveries(ground: Ground, sink: SinkProcess, *, runs: int) -> list[Figure]:
     workspace = create_workspace(name="bench-deliveries")
-    fanout = ground.worker("fanout", queues="bucket-triggers,scheduler,maintenance", concurrency=2)
-    first = ground.worker("dispatch", queues="job-dispatch", concurrency=8)
+    fanout, first = ground.site()
     deliver(ground, sink, workspace, [fanout, first], BATCH)  # Connections, prepared statements, imports.
     one = [deliver(ground, sink, workspace, [fanout, first], COUNT) for _ in range(runs)]
     few = [deliver(ground, sink, workspace, [fanout, first], FEW) for _ in range(runs)]
     many = deliver(ground, sink, workspace, [fanout, first], MANY)
-    second = ground.worker("dispatch", queues="job-dispatch", concurrency=8)
+    second = ground.dispatch_worker()
     deliver(ground, sink, workspace, [fanout, first, second], BATCH)
     two = [deliver(ground, sink, workspace, [fanout, first, second], COUNT) for _ in range(runs)]
     ground.stop(fanout, first, second)

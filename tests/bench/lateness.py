@@ -30,10 +30,7 @@ HANGING_EACH = 10
 
 
 def measure_lateness(ground: Ground, sink: SinkProcess) -> list[Figure]:
-    workers = [
-        ground.worker("fanout", queues="bucket-triggers,scheduler,maintenance", concurrency=2),
-        ground.worker("dispatch", queues="job-dispatch", concurrency=8),
-    ]
+    workers = ground.site()
     dispatch = [psutil.Process(workers[1].pid)]
     _spread(sink, count=200, over_s=2, hanging=False)  # Connections, prepared statements, imports.
     with Usage(dispatch) as usage:

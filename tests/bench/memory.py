@@ -21,10 +21,7 @@ PATIENCE_S = 15.0
 
 def measure_memory(ground: Ground, sink: SinkProcess) -> list[Figure]:
     clear()
-    workers = [
-        ground.worker("fanout", queues="bucket-triggers,scheduler,maintenance", concurrency=2),
-        ground.worker("dispatch", queues="job-dispatch", concurrency=8),
-    ]
+    workers = ground.site()
     workspace = create_workspace(name="bench-memory")
     make_executions(workspace, sink.silent_url, IN_FLIGHT, timeout_s=TIMEOUT_S, payload={"n": "x" * 1000})
     ends = time.monotonic() + PATIENCE_S

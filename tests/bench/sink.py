@@ -15,6 +15,8 @@ from typing import cast
 
 import uvloop
 
+from tests.requests_in import split_requests
+
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\nok"
 
 
@@ -50,29 +52,23 @@ class Sink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        data = self._rest + data
-        count, start = 0, 0
-        while (head_end := data.find(b"\r\n\r\n", start)) >= 0:
-            end = head_end + 4 + _length(data, start, head_end)
-            if len(data) < end:
-                break
-            if data.startswith(b"GET /_", start):
-                self._tell(data[start:head_end])
+        heads, self._rest = split_requests(self._rest + data)
+        count = 0
+        for head in heads:
+            if head.startswith(b"GET /_"):
+                self._tell(head)
             else:
                 count += 1
-                self._note_lateness(data, start, head_end)
-            start = end
-        self._rest = data[start:]
+                self._note_lateness(head)
         if count:
             self._told.note(count)
             self._transport.write(ANSWER * count)
 
-    def _note_lateness(self, data: bytes, start: int, end: int) -> None:
-        found = data.find(b"cheduled-", start, end)
+    def _note_lateness(self, head: bytes) -> None:
+        found = head.find(b"cheduled-")
         if found < 0:
             return
-        begin = data.index(b":", found) + 1
-        text = data[begin : data.index(b"\r\n", begin)].strip().decode()
+        text = head[head.index(b":", found) + 1 :].split(b"\r", 1)[0].strip().decode()
         self._told.late_ms.append((time.time() - datetime.fromisoformat(text).timestamp()) * 1000)
 
     def _tell(self, head: bytes) -> None:
@@ -84,17 +80,6 @@ class Sink(asyncio.Protocol):
 
 class Silence(asyncio.Protocol):
     """Takes everything and never answers."""
-
-
-def _length(data: bytes, start: int, end: int) -> int:
-    """Bytes of the body that the head between `start` and `end` announces."""
-    found = data.find(b"ontent-", start, end)
-    while found >= 0:
-        line = data[found + 7 : data.find(b"\r\n", found)]
-        if line[:7].lower() == b"length:":
-            return int(line[7:])
-        found = data.find(b"ontent-", found + 7, end)
-    return 0
 
 
 async def serve(port: int, silent_port: int | None) -> None:

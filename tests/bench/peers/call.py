@@ -2,6 +2,7 @@
 
 import os
 import threading
+from functools import cache
 
 import requests
 from pyreqwest.client import Client, ClientBuilder
@@ -20,11 +21,13 @@ def call(number: int) -> None:
     _local.session.post(URL, json={"n": number}, timeout=30).raise_for_status()
 
 
-def build_client() -> Client:
-    """For peers that are asynchronous: the client that Chronos uses."""
+@cache
+def client() -> Client:
+    """The client that Chronos uses, one for each process."""
     return ClientBuilder().no_proxy().follow_redirects(False).build()
 
 
-async def call_async(client: Client, number: int) -> None:
-    response = await client.post(URL).body_json({"n": number}).build().send()
+async def call_async(number: int) -> None:
+    """For peers that are asynchronous."""
+    response = await client().post(URL).body_json({"n": number}).build().send()
     assert response.status == 200

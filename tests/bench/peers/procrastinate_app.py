@@ -2,17 +2,14 @@
 
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 
-from tests.bench.peers.call import DATABASE, build_client, call_async
+from tests.bench.peers.call import DATABASE, call_async
 
 app = App(connector=PsycopgConnector(conninfo=DATABASE))
-_clients: list[object] = []
 
 
 @app.task(name="deliver")
 async def deliver(number: int) -> None:
-    if not _clients:
-        _clients.append(build_client())
-    await call_async(_clients[0], number)  # type: ignore[arg-type]
+    await call_async(number)
 
 
 def prepare() -> None:

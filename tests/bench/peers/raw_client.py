@@ -6,18 +6,17 @@ import sys
 
 import uvloop
 
-from tests.bench.peers.call import build_client, call_async
+from tests.bench.peers.call import call_async
 
 AT_ONCE = 200
 
 
 async def deliver(count: int) -> None:
-    client = build_client()
     numbers = itertools.count()
 
     async def caller() -> None:
         while (number := next(numbers)) < count:
-            await call_async(client, number)
+            await call_async(number)
 
     await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
 

@@ -4,17 +4,14 @@ import asyncio
 
 from taskiq_redis import ListQueueBroker
 
-from tests.bench.peers.call import REDIS, build_client, call_async
+from tests.bench.peers.call import REDIS, call_async
 
 broker = ListQueueBroker(url=REDIS)
-_clients: list[object] = []
 
 
 @broker.task(task_name="deliver")
 async def deliver(number: int) -> None:
-    if not _clients:
-        _clients.append(build_client())
-    await call_async(_clients[0], number)  # type: ignore[arg-type]
+    await call_async(number)
 
 
 def enqueue(count: int) -> None:
