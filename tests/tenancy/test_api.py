@@ -107,7 +107,7 @@ def test_another_workspaces_keys_are_404_and_stay_as_they_are(
 
 def test_times_are_answered_in_utc(api: ApiClient, workspace: Workspace) -> None:
     soon = (timezone.now() + timedelta(days=1)).astimezone(UTC)
-    services.create_api_key(workspace=workspace, name="k", expires_at=soon)
-    shown = api.get(f"{PATH}?limit=1").json()["items"][0]["expires_at"]
+    key, _ = services.create_api_key(workspace=workspace, name="k", expires_at=soon)
+    shown = api.get(f"{PATH}/{key.id}").json()["expires_at"]
     assert datetime.fromisoformat(shown) == soon
     assert shown.endswith("Z")
