@@ -44,7 +44,7 @@ def open_buckets(bucket_ids: Iterable[int]) -> None:
 
 
 def trigger_due_buckets(*, now_s: float, horizon_s: float, most: int) -> list[int]:
-    """Mark and return the open buckets with claimable work, oldest first, by the database's clock `now_s`."""
+    """Mark and return open buckets with claimable work, workspaces in turn, by the database's clock `now_s`."""
     with connection.cursor() as cursor:
         cursor.execute(
             statement("execution", "select_claimable_buckets"),

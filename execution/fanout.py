@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from redis.exceptions import RedisError
 
+from chronos_site.infra.clock import database_now
 from chronos_site.infra.sql import statement
 from chronos_site.observability import tracing
 from execution import buckets, overlap, publish, switches, transitions
@@ -63,6 +64,26 @@ class Due:
     on_deadline: str
     concurrency_key: str | None
     overlap: str
+
+
+def serve(*, bucket_id: int, budget_s: float = BUDGET_S) -> None:
+    """Fan out a bucket, and once it is empty others with due work, as long as none waits for the thread.
+
+    The fire loop lets few wait at a time; after an outage there may be hundreds with little in each.
+    """
+    ends = time.monotonic() + budget_s
+    following: int | None = bucket_id
+    while following is not None:
+        done = fan_out(bucket_id=following, budget_s=ends - time.monotonic())
+        over = not done.finished or publish.triggers_wait() or time.monotonic() >= ends
+        following = None if over else _next_bucket()
+
+
+def _next_bucket() -> int | None:
+    """One with due work that nobody is at; it is marked as triggered."""
+    horizon_s = settings.CHRONOS_DISPATCH_HORIZON_S
+    found = buckets.trigger_due_buckets(now_s=database_now().timestamp(), horizon_s=horizon_s, most=1)
+    return found[0] if found else None
 
 
 def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:

@@ -65,8 +65,13 @@ def dispatch_backlog() -> int:
 
 
 def triggers_wait() -> bool:
-    """Whether other buckets wait for a fan-out. Redis away counts as no."""
+    """Whether other buckets wait for a fan-out."""
+    return triggers_waiting() > 0
+
+
+def triggers_waiting() -> int:
+    """How many buckets wait for a fan-out. Redis away counts as none."""
     try:
-        return bool(redis.client().llen(TRIGGER_QUEUE))
+        return int(redis.client().llen(TRIGGER_QUEUE))
     except RedisError:
-        return False
+        return 0

@@ -15,7 +15,7 @@ from execution.loops import monitor, purge, retry
 
 @shared_task(name="execution.tasks.fan_out")
 def fan_out(bucket_id: int) -> None:
-    fanout.fan_out(bucket_id=bucket_id)
+    fanout.serve(bucket_id=bucket_id)
 
 
 @shared_task(name="execution.tasks.dispatch")

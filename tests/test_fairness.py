@@ -11,7 +11,7 @@ from chronos_site.infra.clock import database_now
 from chronos_site.stack.site import one_machine
 from chronos_site.tenancy.models import Workspace
 from execution import buckets
-from execution.domain.buckets import bucket_of
+from execution.domain.buckets import SHARD_SPACE, bucket_of
 from execution.models import Execution
 from tests.making import copy_execution, make_executions
 from tests.processes import SiteProcesses, wait_until
@@ -26,15 +26,27 @@ AHEAD_S = 7.0
 """So long before its time the burst is inserted: longer than the insert and the look-ahead together."""
 
 
-def insert(workspace: Workspace, url: str, count: int, *, due_at: datetime, state: str) -> None:
-    """Rows as the services make them, copied from one of theirs: fifty thousand within two seconds."""
+def insert(workspace: Workspace, url: str, count: int, *, due_at: datetime, state: str, minutes: int = 1) -> None:
+    """Rows as the services make them, copied from one of theirs: fifty thousand within two seconds.
+
+    Over so many minutes, of which that of `due_at` is the last.
+    """
     shards = settings.CHRONOS_BUCKET_SHARDS
     retried = {"attempt": "1", "claim_seq": "1", "started_at": "clock_timestamp()"} if state == "RETRYING" else {}
+    back = f"n / {shards} %% {minutes}"
     with transaction.atomic():
         [template] = make_executions(workspace, url, due_at=due_at, retry={"max_attempts": 3})
         first = bucket_of(template.id, due_at, 1)
-        buckets.open_buckets(range(first, first + shards))
-        copy_execution(template, count, bucket_id=f"{first} + n %% {shards}", state=f"'{state}'", **retried)
+        for minute in range(minutes):
+            buckets.open_buckets(range(first - minute * SHARD_SPACE, first - minute * SHARD_SPACE + shards))
+        copy_execution(
+            template,
+            count,
+            bucket_id=f"{first} + n %% {shards} - {back} * {SHARD_SPACE}",
+            due_at=f"due_at - {back} * interval '1 minute'",
+            state=f"'{state}'",
+            **retried,
+        )
         Execution.objects.filter(id=template.id).delete()
 
 
@@ -71,4 +83,19 @@ def test_fifty_deliveries_go_out_within_two_seconds_beside_fifty_thousand_of_ano
         late = [at - due_at.timestamp() for at in receiver.arrivals("/few")]
         assert 0 < len(receiver.arrivals("/burst")) < BURST * 0.9, "the burst was not under way"
         assert min(late) >= 0
+        assert max(late) < WITHIN_S, sorted(late)
+
+
+def test_fifty_deliveries_go_out_within_two_seconds_in_the_midst_of_a_burst_that_lies_overdue_in_hundreds_of_buckets(
+    celery_processes: SiteProcesses, workspace: Workspace, other_workspace: Workspace, tmp_path: Path
+) -> None:
+    with QuickReceiver(tmp_path) as receiver:
+        start_site(celery_processes)
+        insert(workspace, receiver.url("/burst"), BURST, due_at=database_now(), state="PENDING", minutes=120)
+        wait_until(lambda: len(receiver.arrivals("/burst")) > BURST / 5, timeout_s=30)
+        due_at = database_now()
+        make_executions(other_workspace, receiver.url("/few"), FEW, due_at=due_at)
+        wait_until(lambda: len(receiver.arrivals("/few")) == FEW, timeout_s=30)
+        late = [at - due_at.timestamp() for at in receiver.arrivals("/few")]
+        assert len(receiver.arrivals("/burst")) < BURST * 0.9, "the burst was not under way"
         assert max(late) < WITHIN_S, sorted(late)

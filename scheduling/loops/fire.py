@@ -1,9 +1,9 @@
 """The fire loop: every second, one message per bucket that holds due work.
 
 Called by the task `tick`, which the leading beat replica sends. It promises that every open bucket with claimable work
-is triggered, from whatever minute, so a leader that comes after an outage catches up by itself. Dying before the
-commit triggers nothing; dying after it leaves buckets marked as triggered without a message, and the mark is good for
-five seconds only. Two at once: the second leaves at once, and the mark is a guarded UPDATE besides.
+is triggered in its turn, from whatever minute: a leader that comes after an outage catches up by itself. Dying before
+the commit triggers nothing; dying after it leaves buckets marked as triggered without a message, and the mark is good
+for five seconds only. Two at once: the second leaves at once, and the mark is a guarded UPDATE besides.
 """
 
 import logging
@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 LOCK_ID = 0x6368_726F_6E01
 """Key of the advisory lock that a tick holds."""
-MOST_BUCKETS = 2000
+MOST_WAITING = 12
+"""Most buckets that wait for a fan-out: who comes next waits behind them. A fan-out with time left finds more."""
 RELEASE_BATCH = 5000
 
 
@@ -47,7 +48,9 @@ def fire_due_buckets() -> Fired:
         fired.released = services.release_parked(most=RELEASE_BATCH)
         fired.released += switches.release_held(closed=closed, most=RELEASE_BATCH)
         due = buckets.trigger_due_buckets(
-            now_s=database_now().timestamp(), horizon_s=settings.CHRONOS_DISPATCH_HORIZON_S, most=MOST_BUCKETS
+            now_s=database_now().timestamp(),
+            horizon_s=settings.CHRONOS_DISPATCH_HORIZON_S,
+            most=max(0, MOST_WAITING - publish.triggers_waiting()),
         )
     unsent = publish.publish_triggers(due)
     buckets.untrigger(bucket_ids=unsent)

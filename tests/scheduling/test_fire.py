@@ -9,7 +9,8 @@ from django.db import connection, transaction
 
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
-from execution.fanout import fan_out
+from execution import publish
+from execution.fanout import fan_out, serve
 from execution.models import Bucket, Execution
 from scheduling.loops import fire
 from tests.broker import messages, queued_ids
@@ -107,3 +108,38 @@ def test_triggers_that_cannot_be_published_are_fired_by_the_next_tick(
         redis_server.config_set("min-replicas-to-write", 0)
     assert fire.fire_due_buckets().triggered == 1
     assert len(triggered(redis_server)) == 1
+
+
+def test_few_buckets_wait_for_a_fan_out_at_a_time_and_the_oldest_of_every_workspace_are_among_them(
+    workspace: Workspace, other_workspace: Workspace, redis_server: redis.Redis
+) -> None:
+    for n, row in enumerate(make_executions(workspace, URL, 40)):
+        age([row], by=timedelta(minutes=n))
+    oldest = Execution.objects.order_by("bucket_id")[0]
+    [new] = make_executions(other_workspace, URL)
+    redis_server.flushdb()
+    Bucket.objects.update(triggered_at=None)
+    assert fire.fire_due_buckets().triggered == fire.MOST_WAITING
+    assert {oldest.bucket_id, new.bucket_id} < set(triggered(redis_server))
+    assert fire.fire_due_buckets().triggered == 0
+    redis_server.flushdb()
+    assert fire.fire_due_buckets().triggered > 0
+
+
+def test_a_fan_out_that_has_emptied_its_bucket_goes_on_with_others_while_none_waits(
+    workspace: Workspace, redis_server: redis.Redis
+) -> None:
+    rows = make_executions(workspace, URL, 8)
+    for n, row in enumerate(rows):
+        age([row], by=timedelta(minutes=n))
+    Bucket.objects.update(triggered_at=None)
+    redis_server.flushdb()
+    first = rows[0].bucket_id
+    assert first is not None
+    publish.publish_triggers([first])
+    serve(bucket_id=first)
+    assert Execution.objects.filter(state="PENDING").count() == 7, "another waits for the thread"
+    redis_server.flushdb()
+    serve(bucket_id=first)
+    assert not Execution.objects.filter(state="PENDING").exists()
+    assert not Bucket.objects.filter(triggered_at__isnull=False).exists()
