@@ -4,6 +4,9 @@ Every function returns the rows that it really changed, so a caller never believ
 of one edge share the rows between them. A caller that dies after one of these has lost nothing, for the row says where
 it stands. Functions of the loops and services use Django's connection; those of the engine are coroutines on a psycopg
 connection of the engine's own pool.
+
+Statements that come with ids compare `state || ''`, which no index can serve: where the statistics date from a moment
+at which no row was in that state, the planner would read all that are in it now, for each batch.
 """
 
 import json
@@ -59,7 +62,7 @@ def queue_pending(*, ids: Sequence[UUID]) -> list[UUID]:
     return _changed(
         "UPDATE execution_execution SET state = 'QUEUED',"
         " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' RETURNING id",
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' RETURNING id",
         {"ids": list(ids), "lease": QUEUED_LEASE_S},
     )
 
@@ -72,7 +75,7 @@ def queue_keyed(*, ids: Sequence[UUID]) -> list[UUID]:
     return _changed(
         "UPDATE execution_execution e SET state = 'QUEUED',"
         " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' AND NOT EXISTS ("
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' AND NOT EXISTS ("
         "  SELECT 1 FROM execution_execution a WHERE a.concurrency_key = e.concurrency_key"
         "  AND a.state IN ('QUEUED', 'RUNNING', 'RETRYING'))"
         " RETURNING id",
@@ -85,7 +88,7 @@ def skip_pending(*, ids: Sequence[UUID], reason: str) -> list[UUID]:
     return _changed(
         "UPDATE execution_execution SET state = 'SKIPPED', state_reason = %(reason)s, bucket_id = NULL,"
         " park_reason = '', finished_at = clock_timestamp()"
-        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' RETURNING id",
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' RETURNING id",
         {"ids": list(ids), "reason": reason},
     )
 
@@ -110,7 +113,7 @@ def expire_pending(*, ids: Sequence[UUID]) -> list[UUID]:
     return _changed(
         "UPDATE execution_execution SET state = 'EXPIRED', state_reason = 'start_deadline', bucket_id = NULL,"
         " finished_at = clock_timestamp()"
-        " WHERE id = ANY(%(ids)s) AND state = 'PENDING' AND on_deadline = 'expire'"
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' AND on_deadline = 'expire'"
         " AND start_deadline <= clock_timestamp() RETURNING id",
         {"ids": list(ids)},
     )
@@ -133,7 +136,7 @@ def unqueue(*, ids: Sequence[UUID]) -> list[UUID]:
     """QUEUED → PENDING: the publish failed, so the row is again what it was."""
     return _changed(
         "UPDATE execution_execution SET state = 'PENDING', lease_until = NULL"
-        " WHERE id = ANY(%(ids)s) AND state = 'QUEUED' RETURNING id",
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED' RETURNING id",
         {"ids": list(ids)},
     )
 
@@ -169,7 +172,7 @@ def queue_locked_retries(*, ids: Sequence[UUID]) -> list[UUID]:
     return _changed(
         "UPDATE execution_execution SET state = 'QUEUED',"
         " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " WHERE id = ANY(%(ids)s) AND state = 'RETRYING' RETURNING id",
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'RETRYING' RETURNING id",
         {"ids": list(ids), "lease": QUEUED_LEASE_S},
     )
 
@@ -188,7 +191,7 @@ def unqueue_retrying(*, ids: Sequence[UUID]) -> list[UUID]:
     """QUEUED → RETRYING: the publish failed, so the row is again what it was."""
     return _changed(
         "UPDATE execution_execution SET state = 'RETRYING', lease_until = NULL"
-        " WHERE id = ANY(%(ids)s) AND state = 'QUEUED' RETURNING id",
+        " WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED' RETURNING id",
         {"ids": list(ids)},
     )
 
@@ -219,7 +222,7 @@ def _keys(claims: Sequence[Claim]) -> dict[str, Any]:
 _HELD = (
     "WITH wanted AS (SELECT * FROM unnest(%(ids)s::uuid[], %(claim_seqs)s::int[]) AS w(id, claim_seq)), held AS ("
     " SELECT e.id FROM wanted JOIN execution_execution e"
-    "  ON e.id = wanted.id AND e.claim_seq = wanted.claim_seq AND e.state = 'RUNNING'"
+    "  ON e.id = wanted.id AND e.claim_seq = wanted.claim_seq AND e.state || '' = 'RUNNING'"
     " ORDER BY e.id FOR UPDATE OF e)"
     " UPDATE execution_execution e SET "
 )
@@ -271,14 +274,14 @@ async def unqueue_unpublished(db: AsyncConnection[Any], *, ids: Sequence[UUID]) 
         await db.execute(
             "INSERT INTO execution_bucket AS b (id, state, opened_at)"
             " SELECT bucket_id, 'OPEN', clock_timestamp() FROM execution_execution"
-            " WHERE id = ANY(%(ids)s) AND state = 'QUEUED' AND bucket_id IS NOT NULL"
+            " WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED' AND bucket_id IS NOT NULL"
             " GROUP BY bucket_id ORDER BY bucket_id"
             " ON CONFLICT (id) DO UPDATE SET state = 'OPEN', closed_at = NULL, triggered_at = NULL"
             " WHERE b.state = 'CLOSED'",
             {"ids": list(ids)},
         )
         cursor = await db.execute(
-            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state = 'QUEUED'"
+            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED'"
             "  ORDER BY id FOR UPDATE)"
             " UPDATE execution_execution e SET lease_until = NULL,"
             " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END"

@@ -2,7 +2,7 @@
 -- Plain FOR UPDATE, not SKIP LOCKED: a row that somebody holds for a moment must not lose its message.
 WITH wanted AS (
     SELECT id FROM execution_execution
-    WHERE id = ANY(%(ids)s) AND state = 'QUEUED'
+    WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED'
     ORDER BY id
     FOR UPDATE
 )

@@ -9,7 +9,7 @@ WITH wanted AS (
            e.cancel_requested_at IS NOT NULL AS cancelled,
            j.paused_at IS NOT NULL AS paused
     FROM wanted
-    JOIN execution_execution e ON e.id = wanted.id AND e.claim_seq = wanted.claim_seq AND e.state = 'RUNNING'
+    JOIN execution_execution e ON e.id = wanted.id AND e.claim_seq = wanted.claim_seq AND e.state || '' = 'RUNNING'
     LEFT JOIN execution_jobdefinition j ON j.id = e.job_definition_id
     ORDER BY e.id
     FOR UPDATE OF e
@@ -18,6 +18,5 @@ WITH wanted AS (
     SET attempt = held.attempt, begun_seq = e.claim_seq, started_at = coalesce(e.started_at, greatest(e.due_at, clock_timestamp()))
     FROM held
     WHERE e.id = held.id AND held.may_begin AND NOT held.cancelled AND NOT held.paused
-    RETURNING e.id
 )
-SELECT held.id, held.cancelled, held.paused FROM held LEFT JOIN begun ON begun.id = held.id;
+SELECT id, cancelled, paused FROM held;

@@ -8,23 +8,24 @@ WITH result AS (
         %(retry_ins)s::float8[], %(dead_reasons)s::text[]
     ) AS r(id, claim_seq, state, reason, status, error, error_text, duration_ms, finished_at, retry_in_s, dead_reason)
 ), held AS (
-    SELECT e.id FROM result
+    -- With all columns of the result: another join of the two lists would compare each with each.
+    SELECT result.* FROM result
     JOIN execution_execution e ON e.id = result.id AND e.claim_seq = result.claim_seq
-     AND (e.state = 'RUNNING' OR (result.state = 'SUCCEEDED' AND e.state IN ('QUEUED', 'RETRYING')))
+     AND (e.state || '' = 'RUNNING' OR (result.state = 'SUCCEEDED' AND e.state || '' IN ('QUEUED', 'RETRYING')))
     ORDER BY e.id
     FOR UPDATE OF e
 ), changed AS (
     UPDATE execution_execution e
-    SET state = result.state, state_reason = result.reason, last_status = result.status, last_error = result.error,
-        last_error_text = result.error_text, last_duration_ms = result.duration_ms,
-        finished_at = CASE WHEN result.state = 'RETRYING' THEN NULL ELSE result.finished_at END,
-        due_at = CASE WHEN result.state = 'RETRYING'
-                      THEN clock_timestamp() + result.retry_in_s * interval '1 second' ELSE e.due_at END,
+    SET state = held.state, state_reason = held.reason, last_status = held.status, last_error = held.error,
+        last_error_text = held.error_text, last_duration_ms = held.duration_ms,
+        finished_at = CASE WHEN held.state = 'RETRYING' THEN NULL ELSE held.finished_at END,
+        due_at = CASE WHEN held.state = 'RETRYING'
+                      THEN clock_timestamp() + held.retry_in_s * interval '1 second' ELSE e.due_at END,
         bucket_id = NULL, lease_until = NULL, worker_id = NULL, requeues = 0
-    FROM result JOIN held ON held.id = result.id
-    WHERE e.id = result.id
+    FROM held
+    WHERE e.id = held.id
     RETURNING e.id, e.state, e.workspace_id, e.job_definition_id, e.attempt, e.last_status, e.last_error,
-              result.dead_reason
+              held.dead_reason
 ), dead AS (
     INSERT INTO execution_deadletter
         (id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)

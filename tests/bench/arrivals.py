@@ -40,13 +40,16 @@ class SinkProcess:
     def forget(self) -> None:
         self._ask("_forget")
 
+    def count(self) -> int:
+        return int(self._ask("_count")["count"])
+
     def told(self) -> Arrivals:
         return Arrivals(**self._ask("_told"))
 
     def wait_for(self, count: int, *, most_s: float) -> Arrivals:
         """Until so many have come. Raises TimeoutError after `most_s` seconds."""
         ends = time.monotonic() + most_s
-        while (arrived := self._ask("_count")["count"]) < count:
+        while (arrived := self.count()) < count:
             if time.monotonic() > ends:
                 raise TimeoutError(f"{arrived} of {count} deliveries came within {most_s:g} s")
             time.sleep(POLL_S)
