@@ -1,6 +1,7 @@
 """One workspace's burst does not starve another: the whole way with real processes, and what arrives when."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,34 @@ def test_fifty_deliveries_go_out_within_two_seconds_in_the_midst_of_a_burst_that
         late = [at - due_at.timestamp() for at in receiver.arrivals("/few")]
         assert len(receiver.arrivals("/burst")) < BURST * 0.9, "the burst was not under way"
         assert max(late) < WITHIN_S, sorted(late)
+
+
+def all_have_come(receiver: QuickReceiver, count: int) -> bool:
+    return len(receiver.arrivals("/few")) == count
+
+
+@pytest.mark.parametrize("answers_after_s", [1, 4])
+def test_fifty_deliveries_go_out_within_two_seconds_beside_receivers_that_are_slow(
+    celery_processes: SiteProcesses,
+    workspace: Workspace,
+    other_workspace: Workspace,
+    tmp_path: Path,
+    answers_after_s: int,
+) -> None:
+    folders = [tmp_path / name for name in ("slow", "also_slow", "quick")]
+    for folder in folders:
+        folder.mkdir()
+    with QuickReceiver(folders[0]) as slow, QuickReceiver(folders[1]) as also_slow, QuickReceiver(folders[2]) as quick:
+        start_site(celery_processes)
+        path = f"/slow/{answers_after_s}/burst"
+        for receiver in (slow, also_slow):
+            insert(workspace, receiver.url(path), BURST // 10, due_at=database_now(), state="PENDING")
+        wait_until(lambda: all(len(each.arrivals(path)) > 300 for each in (slow, also_slow)), timeout_s=30)
+        for _ in range(3):
+            due_at = database_now()
+            before = len(quick.arrivals("/few"))
+            make_executions(other_workspace, quick.url("/few"), FEW, due_at=due_at)
+            wait_until(partial(all_have_come, quick, before + FEW), timeout_s=30)
+            late = [at - due_at.timestamp() for at in quick.arrivals("/few")[before:]]
+            assert max(late) < WITHIN_S, sorted(late)
+        assert all(len(each.arrivals(path)) < BURST // 10 for each in (slow, also_slow)), "the burst was not under way"

@@ -9,8 +9,6 @@ attempt's number says that it had begun.
 """
 
 import asyncio
-import heapq
-import itertools
 import logging
 import os
 import threading
@@ -36,16 +34,15 @@ from execution.dispatch.gate import Gate, not_sent
 from execution.dispatch.heartbeat import Heartbeat
 from execution.dispatch.http import Answer, HttpSender
 from execution.dispatch.judgement import result_of
+from execution.dispatch.places import Places
 from execution.dispatch.results import ResultWriter
 from execution.dispatch.slots import Slots
 from execution.dispatch.source import ExecutionSource
+from execution.dispatch.waiting import Waiting
 from execution.domain.outcome import Claim, Result
 
 log = logging.getLogger(__name__)
 
-GATE_LEAD_S = 0.05
-"""The gate is passed so long before the due time; the send itself waits for it."""
-WAVE = 500
 CLAIMS_AT_ONCE = 3
 CLAIM_RETRY_S = 0.5
 UNSENT_S = 0.5
@@ -85,8 +82,6 @@ class Engine:
         self._stopping = False
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._order = itertools.count()
-        self._due: list[tuple[float, int, Claim]] = []
         self._in_hand = 0
         self._unsent: list[Claim] = []
         self._delivered = 0
@@ -141,9 +136,10 @@ class Engine:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
         self._end = asyncio.Event()
         self._slots = Slots(self._max_in_flight)
+        self._places = Places(self._max_in_flight)
+        self._waiting = Waiting(self._places)
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
             self._conninfo,
             min_size=2,
@@ -162,7 +158,7 @@ class Engine:
             client = redis.async_client()
             self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
-            flow = Flow(client)
+            flow = Flow(client, places=self._places)
             self._sender = HttpSender()
             self._credentials = CredentialSource(self._secrets)
             self._heartbeat = Heartbeat(
@@ -223,11 +219,9 @@ class Engine:
             claims: list[Claim] = []
             try:
                 claims = await self._claim(part)
-                for claim in claims:
-                    heapq.heappush(self._due, (claim.due_at.timestamp(), next(self._order), claim))
+                self._waiting.add(claims)
             finally:
                 self._slots.release(reserved - len(claims))
-            self._wake.set()
 
     async def _claim(self, ids: Sequence[UUID]) -> list[Claim]:
         """A database that is away is asked again for a while; then the message goes back to the queue."""
@@ -247,10 +241,9 @@ class Engine:
     async def _waves(self) -> None:
         """Take what is due soon through the gate, wave after wave; until cancelled."""
         while True:
-            wave = self._pop_wave()
+            wave = self._waiting.pop_all() if self._stopping else self._waiting.pop_wave()
             if not wave:
-                self._wake.clear()
-                await self._sleep_until_due()
+                await self._waiting.sleep()
                 continue
             self._in_hand = len(wave)
             try:
@@ -264,30 +257,10 @@ class Engine:
             finally:
                 self._in_hand = 0
 
-    def _pop_wave(self) -> list[Claim]:
-        wave: list[Claim] = []
-        while self._due and len(wave) < WAVE:
-            due_s, _order, claim = self._due[0]
-            if not self._stopping and due_s - claim.clock.now_s() > GATE_LEAD_S:
-                break
-            heapq.heappop(self._due)
-            wave.append(claim)
-        return wave
-
-    async def _sleep_until_due(self) -> None:
-        timeout = None
-        if self._due:
-            due_s, _order, claim = self._due[0]
-            timeout = max(0.0, due_s - claim.clock.now_s() - GATE_LEAD_S)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-
     async def _pass_gate(self, wave: list[Claim]) -> None:
         passed = await self._gate.look(wave)
         for claim in passed.begun:
+            self._places.take(claim)
             task = asyncio.create_task(self._send(claim))
             self._sends.add(task)
             task.add_done_callback(self._sends.discard)
@@ -325,6 +298,13 @@ class Engine:
         self._slots.release(len(wave))
 
     async def _send(self, claim: Claim) -> None:
+        begun = time.monotonic()
+        try:
+            await self._attempt(claim)
+        finally:
+            self._places.leave(claim, lasted_s=time.monotonic() - begun)
+
+    async def _attempt(self, claim: Claim) -> None:
         """Judge the target, look up its secrets, wait for the exact time, send, classify.
 
         Exactly one result comes of it, or none.
@@ -367,13 +347,13 @@ class Engine:
         """From now on nothing is claimed or sent; the waves give back what they find."""
         self._stopping = True
         self._slots.close(EngineStopping(f"{self._name} is stopping"))
-        self._wake.set()
+        self._waiting.wake()
 
     async def _drain(self, grace_s: float) -> None:
         """What waits goes back at once; sends under way may end within the grace."""
         self._refuse()
         ends = time.monotonic() + grace_s
-        while (self._due or self._in_hand or self._sends) and time.monotonic() < ends:
+        while (self._waiting or self._in_hand or self._sends) and time.monotonic() < ends:
             await asyncio.sleep(0.02)
         for task in list(self._sends):
             task.cancel()

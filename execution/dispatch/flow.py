@@ -1,10 +1,10 @@
 """Flow control: what may not be sent yet, though it is due, and when it may.
 
-Asked by the gate right before it begins the attempts of a wave: the breaker of the destination first, then the rate of
-the job definition, so that no turn is spent on what would not be sent. (How many are under way at once is asked where
-the attempts begin: `concurrency`.) What is postponed goes RUNNING → RETRYING with a reason that begins with `flow_` and
-is charged nothing. Limits and breakers are kept in Redis; while Redis is away the sends go on, and a counter says how
-many went unlimited.
+Asked by the gate right before it begins the attempts of a wave: whether this worker has a place for the send, then the
+breaker of the destination, then the rate of the job definition, so that no probe and no turn is spent on what would not
+be sent. (How many of a job are under way with all workers together is asked where the attempts begin: `concurrency`.)
+What is postponed goes RUNNING → RETRYING with a reason that begins with `flow_` and is charged nothing. Limits and
+breakers are kept in Redis; while Redis is away the sends go on, and a counter says how many went unlimited.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from execution.dispatch.breaker import Breakers
+from execution.dispatch.places import Places
 from execution.dispatch.rate import RateLimiter
 from execution.domain.limits import InvalidLimits, Limits, RateLimit
 from execution.domain.outcome import Claim, Postponed, Result
@@ -36,7 +37,8 @@ T = TypeVar("T")
 class Flow:
     """For one event loop. `unlimited` counts the sends that were limited and went on while Redis was away."""
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
+    def __init__(self, client: redis.asyncio.Redis, *, places: Places) -> None:
+        self._places = places
         self._breakers = Breakers(client)
         self._rates = RateLimiter(client)
         self._away_until = 0.0
@@ -45,7 +47,10 @@ class Flow:
     async def look(self, claims: Sequence[Claim]) -> dict[UUID, Postponed]:
         """What is to wait, and until when. Never raises for want of Redis."""
         waiting: dict[UUID, Postponed] = {}
-        for claim, wait_s, reason in await self._try(self._breakers.ask, claims) or []:
+        for claim, wait_s, reason in self._places.ask(claims):
+            waiting[claim.id] = postponed(claim, wait_s, reason)
+        placed = [claim for claim in claims if claim.id not in waiting]
+        for claim, wait_s, reason in await self._try(self._breakers.ask, placed) or []:
             waiting[claim.id] = postponed(claim, wait_s, reason)
         limited = [(c, rate) for c in claims if c.id not in waiting and (rate := _rate_of(c)) is not None]
         if limited:

@@ -36,6 +36,7 @@ class SinkProcess:
         self.url = f"http://127.0.0.1:{port}/deliveries"
         self.silent_url = f"http://127.0.0.1:{silent}/deliveries"
         self._base = f"http://127.0.0.1:{port}"
+        self._session = requests.Session()
 
     def forget(self) -> None:
         self._ask("_forget")
@@ -56,5 +57,5 @@ class SinkProcess:
         return self.told()
 
     def _ask(self, what: str) -> dict[str, Any]:
-        answer: dict[str, Any] = requests.get(f"{self._base}/{what}", timeout=10).json()
+        answer: dict[str, Any] = self._session.get(f"{self._base}/{what}", timeout=10).json()
         return answer

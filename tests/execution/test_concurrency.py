@@ -15,6 +15,7 @@ from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
 from execution.loops.retry import queue_due_retries
 from execution.models import Execution
+from tests.broker import take_queued_ids
 from tests.clients import ApiClient, ProgrammableReceiver
 from tests.making import make_executions, make_job, states_of
 from tests.processes import wait_until
@@ -47,7 +48,7 @@ def submit(rows: Sequence[Execution], engines: Sequence[Engine]) -> None:
 
 def ask_again(engines: Sequence[Engine]) -> None:
     queue_due_retries()
-    queued = list(Execution.objects.filter(state="QUEUED").values_list("id", flat=True))
+    queued = take_queued_ids()
     for index, engine in enumerate(engines):
         engine.submit(queued[index :: len(engines)])
 

@@ -71,9 +71,12 @@ def test_the_engines_statements_find_their_rows_by_id_whatever_the_statistics_sa
 @pytest.mark.usefixtures("analysed")
 def test_what_fan_out_changes_it_finds_by_id_whatever_the_statistics_say(transition: Any) -> None:
     asked: list[tuple[str, Any]] = []
-    with connection.execute_wrapper(
-        lambda run, sql, params, many, context: asked.append((sql, params)) or run(sql, params, many, context)
-    ):
+
+    def note(run: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        asked.append((sql, params))
+        return run(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
         transition(ids=IDS)
     [(sql, params)] = asked
     assert read_by(sql, params) == {"execution_execution_pkey"}

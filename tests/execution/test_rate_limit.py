@@ -17,6 +17,7 @@ from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
 from execution.loops.retry import queue_due_retries
 from execution.models import Execution, JobDefinition
+from tests.broker import take_queued_ids
 from tests.clients import ApiClient, ProgrammableReceiver
 from tests.making import make_executions, make_job, states_of
 from tests.processes import wait_until
@@ -55,7 +56,7 @@ def deliver(rows: Sequence[Execution], engines: Sequence[Engine], timeout_s: flo
 
     def turn() -> bool:
         queue_due_retries()
-        queued = list(Execution.objects.filter(state="QUEUED").values_list("id", flat=True))
+        queued = take_queued_ids()
         for index, engine in enumerate(engines):
             engine.submit(queued[index :: len(engines)])
         return set(states_of(ids).values()) == {"SUCCEEDED"}

@@ -16,7 +16,7 @@ from execution.dispatch.engine import Engine
 from execution.fanout import LEAST_BACKLOG
 from execution.loops.retry import queue_due_retries
 from execution.models import DeadLetter, Execution
-from tests.broker import queued_ids
+from tests.broker import take_queued_ids
 from tests.clients import ProgrammableReceiver
 from tests.making import make_executions, states_of
 from tests.processes import wait_until
@@ -30,15 +30,13 @@ def start(engine: Engine, rows: list[Execution]) -> None:
     engine.submit(transitions.queue_pending(ids=[row.id for row in rows]))
 
 
-def retry_until(engine: Engine, server: redis.Redis, row_id: UUID, state: str) -> None:
+def retry_until(engine: Engine, row_id: UUID, state: str) -> None:
     """Tick the loop and hand its messages to the engine until the execution is in `state`."""
     deadline = time.monotonic() + 10
     while states_of([row_id]) != {row_id: state}:
         assert time.monotonic() < deadline, states_of([row_id])
         queue_due_retries()
-        ids = queued_ids(server)
-        server.delete("job-dispatch")
-        if ids:
+        if ids := take_queued_ids():
             engine.submit(ids)
 
 
@@ -48,7 +46,7 @@ def test_a_retryable_answer_is_tried_again_with_the_next_attempt_number_until_it
     receiver.answer(Answer(status=503), Answer(status=500), Answer(status=200))
     [row] = make_executions(workspace, receiver.url(), retry=QUICK)
     start(engine, [row])
-    retry_until(engine, redis_server, row.id, "SUCCEEDED")
+    retry_until(engine, row.id, "SUCCEEDED")
     assert [request.headers["x-attempt-number"] for request in receiver.requests] == ["1", "2", "3"]
     waits = [
         (after.arrived - before.arrived).total_seconds()
@@ -66,7 +64,7 @@ def test_exhausted_attempts_end_in_a_dead_letter(
     receiver.answer(Answer(status=500))
     [row] = make_executions(workspace, receiver.url(), retry=QUICK)
     start(engine, [row])
-    retry_until(engine, redis_server, row.id, "FAILED")
+    retry_until(engine, row.id, "FAILED")
     assert len(receiver.requests) == 3
     dead = DeadLetter.objects.get(id=row.id)
     assert (dead.reason, dead.last_status, dead.attempts, dead.workspace_id) == (

@@ -5,6 +5,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -221,12 +222,19 @@ def test_a_killed_worker_costs_at_most_the_lease_and_a_tick_of_the_monitor(
     assert min(recovered.values()) >= LOST_S - 6, "a worker that is only slow keeps its claims"
 
 
+@pytest.fixture
+def more_receivers() -> Iterator[list[ProgrammableReceiver]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(ProgrammableReceiver()) for _ in range(3)]
+
+
 def test_links_to_the_broker_that_go_silent_idle_or_busy_are_made_anew_within_25_seconds(
     celery_processes: SiteProcesses,
     workspace: Workspace,
     receiver: ProgrammableReceiver,
     redis_link: Proxy,
     redis_server: redis.Redis,
+    more_receivers: list[ProgrammableReceiver],
 ) -> None:
     """An idle fan-out worker and a dispatch worker that is full; what comes after the silence goes through both."""
     through = redis_link.through(settings.REDIS_URL)
@@ -237,10 +245,13 @@ def test_links_to_the_broker_that_go_silent_idle_or_busy_are_made_anew_within_25
     # The way of one job first, so that every kind of link is open and has been used.
     [first] = make_executions(workspace, receiver.url())
     wait_until(lambda: all_are([first.id], "SUCCEEDED"))
-    receiver.answer(Answer(delay_s=4), path="/busy")
-    busy = [row.id for row in make_executions(workspace, receiver.url("/busy"), 12)]
-    # Four are being sent and fill the slots, so both threads hold a message whose rows wait for one.
-    wait_until(lambda: len(receiver.requests) >= 5 and in_hand(redis_server) >= 2, timeout_s=15)
+    # Four are being sent and fill the slots, so both threads hold a message whose rows wait for one. To as many hosts,
+    # for one host would not get them all.
+    hosts = [receiver, *more_receivers]
+    for host in hosts:
+        host.answer(Answer(delay_s=4), path="/busy")
+    busy = [row.id for _ in range(3) for host in hosts for row in make_executions(workspace, host.url("/busy"))]
+    wait_until(lambda: sum(len(host.requests) for host in hosts) >= 5 and in_hand(redis_server) >= 2, timeout_s=15)
 
     links = redis_link.links
     assert links >= 6
@@ -264,4 +275,4 @@ def test_links_to_the_broker_that_go_silent_idle_or_busy_are_made_anew_within_25
     assert set(arrived(receiver, after).values()) == {1}
     # Results went to Postgres all the while. A message that was on the way into the silence waits for the monitor.
     assert Execution.objects.filter(id__in=busy, state="SUCCEEDED").count() >= 4
-    assert set(arrived(receiver, busy).values()) == {1}
+    assert [max(arrived(host, busy).values(), default=1) for host in hosts] == [1] * len(hosts)
