@@ -24,9 +24,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from psycopg import AsyncConnection
 
+from chronos_site.infra.kafka import parse_bootstrap
 from chronos_site.infra.sql import statement
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, publish
+from execution.dispatch.destination import destination_of_target
 from execution.dispatch.egress import destination_of
 from execution.domain.buckets import bucket_of
 from execution.models import DispatchSwitch
@@ -65,7 +67,7 @@ class Closed:
         """The switch that keeps this delivery from being sent, but for one that stops everything."""
         found = self.workspaces.get(str(workspace_id)) if self.workspaces else None
         if found is None and self.destinations:
-            found = self.destinations.get(destination_of(target.get("url")))
+            found = self.destinations.get(destination_of_target(target))
         return found
 
     def holders(self, rows: Iterable[tuple[UUID, UUID, Mapping[str, Any]]]) -> dict[UUID, int]:
@@ -128,7 +130,12 @@ def _workspace(value: str) -> Workspace:
 
 
 def _destination(value: str) -> str:
-    """From `host:port`, or from a URL, whose scheme may stand for the port."""
+    """From `host:port`, from a URL, whose scheme may stand for the port, or from `kafka://host:port,host:port`."""
+    if value.lower().startswith("kafka://"):
+        try:
+            return parse_bootstrap(value[len("kafka://") :])
+        except ValueError as error:
+            raise UnknownPlace(str(error)) from None
     if "://" in value:
         found = destination_of(value)
     else:

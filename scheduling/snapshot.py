@@ -4,7 +4,8 @@ from typing import Any
 
 from execution import services as execution_services
 from execution.domain.credentials import auth_header
-from execution.models import JobDefinition, JobKind
+from execution.domain.targets import kind_of
+from execution.models import JobDefinition
 
 
 def delivery_of(
@@ -20,7 +21,7 @@ def delivery_of(
         base = execution_services.snapshot_of(job=job, payload=payload)
     else:
         base = {
-            "kind": JobKind.HTTP,
+            "kind": kind_of(target or {}),
             "target": target,
             "payload": payload,
             "timeout_s": execution_services.DEFAULT_TIMEOUT_S,

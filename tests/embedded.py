@@ -1,8 +1,8 @@
 """Pytest plugin, loaded before Django's settings are read: starts the servers that the tests run against.
 
 Real servers can be used instead: set CHRONOS_TEST_DATABASE_URL, CHRONOS_TEST_REDIS_URL (its keys are flushed between
-tests), CHRONOS_TEST_MONGO_URL. Servers that were started here are stopped at the end, also after an error, SIGTERM or
-SIGHUP; what a killed run left behind is stopped by the next.
+tests), CHRONOS_TEST_MONGO_URL, CHRONOS_TEST_KAFKA_BOOTSTRAP. Servers that were started here are stopped at the end,
+also after an error, SIGTERM or SIGHUP; what a killed run left behind is stopped by the next.
 """
 
 import atexit
@@ -19,9 +19,10 @@ import pytest
 from chronos_site.stack.accounts import make_temporary_home, remove_home
 from chronos_site.stack.homes import HomeLock, stop_leftovers
 from chronos_site.stack.processes import Child, Spec, free_port, stop_children
-from chronos_site.stack.servers import Mongo, Postgres, Server, Valkey, start_server
+from chronos_site.stack.servers import Kafka, Mongo, Postgres, Server, Valkey, start_server
 
 PREFIX = "chronos-test-"
+VARIABLES = ("DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP")
 
 
 class TestGround:
@@ -36,7 +37,7 @@ class TestGround:
         self._lock: HomeLock | None = None
 
     def start(self) -> None:
-        wanted = [name for name in ("DATABASE_URL", "REDIS_URL", "MONGO_URL") if not self._take_given(name)]
+        wanted = [name for name in VARIABLES if not self._take_given(name)]
         if wanted:
             self._start_servers(wanted)
         os.environ.setdefault("DB_POOL_MAX", "20")
@@ -60,6 +61,7 @@ class TestGround:
             Postgres(home=self.home, port=free_port(), password=password, environment=environment, durable=False),
             Valkey(home=self.home, port=free_port(), password=password, environment=environment),
             Mongo(home=self.home, port=free_port(), environment=environment),
+            Kafka(home=self.home, port=free_port(), environment=environment),
         ]
         for server in servers:
             if server.variable in wanted:

@@ -18,6 +18,7 @@ from chronos_site.observability import tracing
 from chronos_site.stack.receiver import Answer, Received
 from chronos_site.tenancy.models import Workspace
 from tests.clients import ApiClient, ApiResponse, ProgrammableReceiver
+from tests.kafka_broker import cluster, headers_of, make_topic, read
 from tests.otlp import TraceReceiver, traced
 from tests.processes import SiteProcesses, wait_until
 
@@ -167,7 +168,10 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
         made.append(call("POST", "schedules", body))
     ids = [each["execution_id"] for each in made]
     ids.append(call("POST", f"job-definitions/{job['id']}/run", {})["id"])
-    ends = dict(zip(ids, ["SUCCEEDED", "SUCCEEDED", "FAILED", "SUCCEEDED"], strict=True))
+    make_topic(cluster(), "canary")
+    message = {"topic": "canary", "headers": target["headers"], "signing": target["signing"]}
+    ids.append(call("POST", "schedules", {"target": message, "delay_s": 0})["execution_id"])
+    ends = dict(zip(ids, ["SUCCEEDED", "SUCCEEDED", "FAILED", "SUCCEEDED", "SUCCEEDED"], strict=True))
 
     def ended() -> bool:
         return {i: api.get(f"/v1/executions/{i}").json()["state"] for i in ids} == ends
@@ -185,6 +189,10 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
         assert request.headers["x-plain"] == CANARIES["header"]
         assert base64.b64decode(request.headers["authorization"].split()[1]).decode() == f"bob:{CANARIES['password']}"
         assert request.headers["webhook-signature"].startswith("v1,")
+
+    carried = headers_of(read(cluster(), "canary", 1)[0])
+    assert carried["X-Plain"] == CANARIES["header"]
+    assert carried["webhook-signature"].startswith("v1,")
 
     # Whatever the API tells of it.
     for execution_id in ids:

@@ -163,6 +163,10 @@ CHRONOS_BREAKER_LONGEST_PAUSE_S = env.number("CHRONOS_BREAKER_LONGEST_PAUSE", 60
 CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
 # Exact networks that deliveries may reach although they are not public.
 CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
+# The Kafka cluster of this deployment, others that targets may name, and what a client needs to log in there.
+KAFKA_BOOTSTRAP = env.bootstrap("KAFKA_BOOTSTRAP")
+KAFKA_BOOTSTRAP_ALLOW = env.bootstraps("KAFKA_BOOTSTRAP_ALLOW")
+KAFKA_PROPERTIES_FILE = env.absolute_path("KAFKA_PROPERTIES_FILE")
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
 CHRONOS_LIVENESS_FILE = env.absolute_path("CHRONOS_LIVENESS_FILE")
 # Where the values of secret:// references are kept.

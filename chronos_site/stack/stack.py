@@ -21,7 +21,7 @@ from .accounts import make_home
 from .console import Console
 from .homes import HomeLock, keep_ports, kept_ports, kept_secrets
 from .processes import Child, Spec, StartError, free_port, port_is_free, stop_children, stop_recorded, tail
-from .servers import Mongo, Postgres, Server, Valkey, start_server
+from .servers import Kafka, Mongo, Postgres, Server, Valkey, start_server
 from .supervisor import Supervisor, describe_end
 
 SECRETS = ("django_secret_key", "postgres_password", "valkey_password", "admin_password")
@@ -126,7 +126,7 @@ class Stack:
     def _choose_ports(self) -> dict[str, int]:
         last = kept_ports(self.home)
         ports = {}
-        for name in (Postgres.name, Valkey.name, Mongo.name, "web"):
+        for name in (Postgres.name, Valkey.name, Mongo.name, Kafka.name, "web"):
             port = last.get(name)
             ports[name] = port if port is not None and port_is_free(port) else free_port()
         if self._port is not None:
@@ -140,10 +140,11 @@ class Stack:
     def _start_servers(self, secrets: Mapping[str, str], ports: dict[str, int]) -> dict[str, str]:
         """The URLs of all servers, by variable; `ports` is corrected where a server had to take another."""
         home, environment = self.home, self._environment
-        makers: tuple[tuple[type[Postgres | Valkey | Mongo], dict[str, Any]], ...] = (
+        makers: tuple[tuple[type[Postgres | Valkey | Mongo | Kafka], dict[str, Any]], ...] = (
             (Postgres, {"password": secrets["postgres_password"], "durable": True}),
             (Valkey, {"password": secrets["valkey_password"]}),
             (Mongo, {}),
+            (Kafka, {}),
         )
         urls: dict[str, str] = {}
         for make, options in makers:

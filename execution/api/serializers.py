@@ -19,6 +19,7 @@ from execution.api.fields import ChoiceField
 from execution.api.targets import ShownField, TargetSerializer
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
 from execution.domain.limits import FASTEST_PER_S, MOST_BURST, MOST_CONCURRENT, SLOWEST_PER_S
+from execution.domain.targets import kind_of
 from execution.models import DeadLetter, Execution, JobDefinition, JobKind
 
 LONGEST_TIMEOUT_S = 300
@@ -77,7 +78,7 @@ class LimitsSerializer(StrictSerializer):
 class JobDefinitionSerializer(StrictSerializer):
     id = UuidField(read_only=True)
     name = TextField(max_length=200)
-    kind = ChoiceField(choices=JobKind.choices, default=JobKind.HTTP)
+    kind = ChoiceField(choices=JobKind.choices, required=False, help_text="As the target says, where it is missing.")
     target = TargetSerializer()
     payload = PayloadField(allow_null=True, default=None)
     timeout_s = NumberField(min_value=0.1, max_value=LONGEST_TIMEOUT_S, default=30.0)
@@ -88,6 +89,14 @@ class JobDefinitionSerializer(StrictSerializer):
     state = serializers.SerializerMethodField(help_text="active or paused.")
     created_at = TimestampField(read_only=True)
     updated_at = TimestampField(read_only=True)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        kind = kind_of(attrs["target"])
+        if attrs.setdefault("kind", kind) != kind:
+            word = "has a topic, which makes it a Kafka message" if kind == JobKind.KAFKA else "has no topic"
+            detail = f"The target {word}: give the kind {kind}, or leave it out."
+            raise serializers.ValidationError({"kind": [detail]}, code="wrong_type")
+        return attrs
 
     def get_state(self, job: JobDefinition) -> str:
         return "active" if job.paused_at is None else "paused"
@@ -176,13 +185,20 @@ class AttemptSerializer(serializers.Serializer[Any]):
     worker = serializers.CharField()
     state = serializers.CharField()
     reason = serializers.CharField(allow_blank=True)
-    status = serializers.SerializerMethodField(help_text="The receiver's status code, null without an answer.")
+    status = serializers.SerializerMethodField(
+        help_text="The receiver's status code, null without an answer and for Kafka."
+    )
 
     def get_status(self, log: dict[str, Any]) -> int | None:
-        return None if log["response"] is None else int(log["response"]["status"])
+        status = (log["response"] or {}).get("status")
+        return None if status is None else int(status)
 
 
 class AttemptLogSerializer(AttemptSerializer):
-    request = serializers.JSONField(help_text="Method, URL without its query, headers with secrets redacted, address.")
-    response = serializers.JSONField(allow_null=True, help_text="Status, headers, at most 4 KiB of the body.")
+    request = serializers.JSONField(
+        help_text="Method, URL without its query (or topic, key, partition), headers with secrets redacted, address."
+    )
+    response = serializers.JSONField(
+        allow_null=True, help_text="Status, headers, at most 4 KiB of the body; for Kafka partition and offset."
+    )
     error = serializers.JSONField(allow_null=True, help_text="Code and text where there was no answer, or a bad one.")

@@ -1,19 +1,28 @@
 """The shape of a target on the wire. Secrets come in by reference only, and none goes out."""
 
+import re
 from typing import Any
 
 from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
-from chronos_site.api.fields import HeadersField, TextField, header_fault
+from chronos_site.api.fields import HeadersField, IntegerField, TextField, header_fault
 from chronos_site.api.serializers import StrictSerializer
+from chronos_site.infra.kafka import KafkaRefused, allowed_bootstrap, parse_bootstrap
 from chronos_site.infra.references import EXAMPLE, LONGEST, names_secret, parse_reference, split_value
 from execution.api.fields import ChoiceField
 from execution.dispatch.egress import judge_syntax, parse_networks
 from execution.domain.credentials import AUTH_MEMBERS, HIDDEN, auth_header, carries_secret, shown, shown_value
+from execution.domain.targets import KAFKA, LONGEST_TOPIC, kind_of
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+USUAL_METHOD = "POST"
+LONGEST_MESSAGE_KEY = 1024
+MOST_PARTITIONS = 1_000_000
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_OF_HTTP = ("method", "auth")
+_OF_KAFKA = ("key", "partition", "bootstrap")
 LONGEST_USERNAME = 255
 
 
@@ -107,10 +116,25 @@ class SigningSerializer(StrictSerializer):
 
 
 class TargetSerializer(StrictSerializer):
-    url = TextField(max_length=2048)
-    method = ChoiceField(choices=METHODS, default="POST")
+    """An HTTP call has a url; a Kafka message has a topic, and may have a key, a partition and a cluster of its own."""
+
+    url = TextField(max_length=2048, required=False, help_text="HTTP.")
+    method = ChoiceField(choices=METHODS, required=False, help_text="HTTP; POST where it is missing.")
+    topic = TextField(max_length=LONGEST_TOPIC, required=False, help_text="Kafka.")
+    key = TextField(max_length=LONGEST_MESSAGE_KEY, required=False, help_text="Kafka: the message's key.")
+    partition = IntegerField(
+        min_value=0,
+        max_value=MOST_PARTITIONS,
+        required=False,
+        help_text="Kafka: by the key where it is missing.",
+    )
+    bootstrap = TextField(
+        max_length=1000,
+        required=False,
+        help_text="Kafka: host:port, commas between several; the deployment's own cluster where it is missing.",
+    )
     headers = DeliveryHeadersField(default=dict)
-    auth = AuthSerializer(required=False)
+    auth = AuthSerializer(required=False, help_text="HTTP.")
     signing = SigningSerializer(required=False)
 
     def validate_url(self, value: str) -> str:
@@ -120,12 +144,50 @@ class TargetSerializer(StrictSerializer):
             raise ValidationError(f"This URL cannot be called: {verdict.reason}.", code="target_refused")
         return value
 
+    def validate_topic(self, value: str) -> str:
+        if not _TOPIC.fullmatch(value) or value in (".", ".."):
+            raise ValidationError(
+                "A topic is named with letters, digits, dots, dashes and underscores.", code="invalid"
+            )
+        return value
+
+    def validate_bootstrap(self, value: str) -> str:
+        try:
+            return parse_bootstrap(value)
+        except ValueError as error:
+            raise ValidationError(str(error), code="invalid") from None
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("url" in attrs) == ("topic" in attrs):
+            word = "not both" if "url" in attrs else "one of them is needed"
+            raise ValidationError({"url": [ErrorDetail(f"Give url (HTTP) or topic (Kafka): {word}.", "one_of")]})
+        kafka = kind_of(attrs) == KAFKA
+        foreign, what = (_OF_HTTP, "a Kafka message") if kafka else (_OF_KAFKA, "an HTTP call")
+        wrong = {
+            name: [ErrorDetail(f"This does not belong to {what}.", "wrong_type")] for name in foreign if name in attrs
+        }
+        if wrong:
+            raise ValidationError(wrong)
+        return _checked_kafka(attrs) if kafka else self._checked_http(attrs)
+
+    def _checked_http(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        attrs.setdefault("method", USUAL_METHOD)
         filled = auth_header(attrs.get("auth"))
         if filled is not None and filled.lower() in {name.lower() for name in attrs["headers"]}:
             detail = f"It fills the header {filled}, which is given among the headers as well. Leave one of them out."
             raise ValidationError({"auth": [ErrorDetail(detail, "duplicate")]})
         return attrs
+
+
+def _checked_kafka(attrs: dict[str, Any]) -> dict[str, Any]:
+    """A first look for the person who types it; the sender looks again at every attempt."""
+    try:
+        allowed_bootstrap(attrs.get("bootstrap"))
+    except KafkaRefused as refused:
+        raise ValidationError(
+            {"topic": [ErrorDetail(f"This message cannot be sent: {refused}.", "target_refused")]}
+        ) from None
+    return attrs
 
 
 class ShownField(serializers.JSONField):

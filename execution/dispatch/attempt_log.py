@@ -15,6 +15,7 @@ from pymongo.errors import BulkWriteError, PyMongoError
 from chronos_site.infra.references import names_secret
 from execution.domain.credentials import HIDDEN, auth_header
 from execution.domain.outcome import Result
+from execution.domain.targets import KAFKA, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -106,17 +107,27 @@ def document(result: Result, *, worker: str) -> dict[str, Any]:
         "worker": worker,
         "state": result.state.value,
         "reason": result.reason,
-        "request": {
-            "method": claim.target.get("method"),
-            "url": without_query(str(claim.target.get("url", ""))),
-            "headers": _request_headers(claim.target),
-            "address": result.address,
-        },
-        "response": None
-        if result.status is None
-        else {"status": result.status, "headers": redact(result.response_headers), "body": result.response_excerpt},
+        "request": {**_called(claim.target), "headers": _request_headers(claim.target), "address": result.address},
+        "response": _response(result),
         "error": None if result.error is None else {"code": result.error, "text": result.error_text},
     }
+
+
+def _called(target: dict[str, Any]) -> dict[str, Any]:
+    if kind_of(target) == KAFKA:
+        return {name: target.get(name) for name in ("topic", "key", "partition")}
+    return {"method": target.get("method"), "url": without_query(str(target.get("url", "")))}
+
+
+def _response(result: Result) -> dict[str, Any] | None:
+    """What the receiver answered, or where the broker has the message; None where nothing came back."""
+    if result.status is not None:
+        return {
+            "status": result.status,
+            "headers": redact(result.response_headers),
+            "body": result.response_excerpt,
+        }
+    return {name: int(value) for name, value in result.response_headers.items()} or None
 
 
 def redact(headers: dict[str, str]) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 `begin` is called by the sender, `end` by the engine with every batch of results. An attempt that ended before its send
 (a refused target, a missing secret, a name without an address) has a span as well. A send that was cut off has none:
-its outcome is unknown. Names are those of OpenTelemetry's conventions for HTTP clients; what is ours begins with
-`chronos.`. No header, no payload, no query and no user information of a URL is ever told.
+its outcome is unknown. Names are those of OpenTelemetry's conventions for HTTP clients and for messaging; what is ours
+begins with `chronos.`. No header, no payload, no query and no user information of a URL is ever told.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chronos_site.infra import trace
@@ -16,27 +16,16 @@ from execution.dispatch.attempt_log import without_query
 from execution.dispatch.egress import Verdict
 from execution.domain.outcome import Claim, Result
 from execution.domain.states import State
+from execution.domain.targets import KAFKA, kind_of
 
 _USER = re.compile(r"(?<=//)[^/@]*@")
 
 
 def begin(claim: Claim, verdict: Verdict) -> None:
-    """Begin the span of an HTTP attempt, where a tracer is set and the trace is recorded."""
+    """Begin the span of an attempt, where a tracer is set and the trace is recorded."""
     if tracing.active() is None:
         return
-    claim.span = tracing.begin(
-        str(claim.target["method"]),
-        kind="client",
-        parent=claim.traceparent,
-        attributes={
-            **_about(claim, began_s=claim.clock.now_s()),
-            **_call(claim, verdict.url),
-            "server.address": verdict.host.strip("[]"),
-            "server.port": verdict.port,
-            "network.peer.address": verdict.address or "",
-            "network.peer.port": verdict.port,
-        },
-    )
+    claim.span = _begin(claim, verdict.url, {**_late(claim, claim.clock.now_s()), **_reached(claim, verdict)})
 
 
 def traceparent_of(claim: Claim) -> str:
@@ -68,16 +57,53 @@ def _unsent(result: Result) -> Any:
     claim, began_at = result.claim, result.began_at
     if began_at is None or result.address is not None:
         return None
+    began_s = began_at.timestamp()
+    return _begin(claim, str(claim.target.get("url")), _late(claim, began_s), began_s=began_s)
+
+
+def _begin(claim: Claim, url: str, more: dict[str, Any], *, began_s: float | None = None) -> Any:
+    kafka = kind_of(claim.target) == KAFKA
     return tracing.begin(
-        str(claim.target["method"]),
-        kind="client",
+        f"send {claim.target['topic']}" if kafka else str(claim.target["method"]),
+        kind="producer" if kafka else "client",
         parent=claim.traceparent,
-        attributes={**_about(claim, began_s=began_at.timestamp()), **_call(claim, str(claim.target["url"]))},
-        began_s=began_at.timestamp(),
+        attributes={
+            **_about(claim),
+            **(_message(claim.target) if kafka else _call(claim, url)),
+            **more,
+        },
+        began_s=began_s,
     )
 
 
-def _about(claim: Claim, *, began_s: float) -> dict[str, Any]:
+def _reached(claim: Claim, verdict: Verdict) -> dict[str, Any]:
+    if kind_of(claim.target) == KAFKA:
+        return {"server.address": verdict.host}
+    return {
+        "server.address": verdict.host.strip("[]"),
+        "server.port": verdict.port,
+        "network.peer.address": verdict.address or "",
+        "network.peer.port": verdict.port,
+    }
+
+
+def _message(target: Mapping[str, Any]) -> dict[str, Any]:
+    """By the conventions for messaging. The key may be a person's: it is not told."""
+    told = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": str(target["topic"]),
+    }
+    partition = target.get("partition")
+    return told if partition is None else {**told, "messaging.destination.partition.id": str(partition)}
+
+
+def _late(claim: Claim, began_s: float) -> dict[str, Any]:
+    return {"chronos.lateness_ms": round((began_s - claim.due_at.timestamp()) * 1000, 3)}
+
+
+def _about(claim: Claim) -> dict[str, Any]:
     ids = {
         "chronos.execution_id": claim.id,
         "chronos.workspace_id": claim.workspace_id,
@@ -87,7 +113,6 @@ def _about(claim: Claim, *, began_s: float) -> dict[str, Any]:
     return {
         **{name: str(value) for name, value in ids.items() if value is not None},
         "chronos.attempt": claim.attempt,
-        "chronos.lateness_ms": round((began_s - claim.due_at.timestamp()) * 1000, 3),
     }
 
 

@@ -22,7 +22,7 @@ import redis.asyncio
 from django.conf import settings
 
 from chronos_site.infra import redis as site_redis
-from execution.dispatch.egress import origin_of
+from execution.dispatch.destination import origin_of_target
 from execution.domain.outcome import Claim, Result
 from execution.domain.states import State
 
@@ -129,7 +129,7 @@ class Breakers:
         by_origin: dict[str, list[Claim]] = defaultdict(list)
         if self._troubled:
             for claim in claims:
-                origin = origin_of(claim.target.get("url"))
+                origin = origin_of_target(claim.target)
                 if origin in self._troubled:
                     by_origin[origin].append(claim)
         if not by_origin:
@@ -170,7 +170,7 @@ class Breakers:
         by_origin: dict[str, list[Any]] = defaultdict(list)
         for claim, kind in said:
             token = _token(claim)
-            origin = origin_of(claim.target.get("url"))
+            origin = origin_of_target(claim.target)
             if kind == FAILED:
                 self._troubled.add(origin)
             if origin and (origin in self._troubled or token in self._probes):

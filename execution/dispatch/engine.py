@@ -32,14 +32,17 @@ from execution.dispatch.fence import Fence
 from execution.dispatch.flow import Flow
 from execution.dispatch.gate import Gate, not_sent
 from execution.dispatch.heartbeat import Heartbeat
-from execution.dispatch.http import Answer, HttpSender
+from execution.dispatch.http import HttpSender
 from execution.dispatch.judgement import result_of
+from execution.dispatch.kafka import KafkaSender
 from execution.dispatch.places import Places
 from execution.dispatch.results import ResultWriter
+from execution.dispatch.sender import Answer, Sender
 from execution.dispatch.slots import Slots
 from execution.dispatch.source import ExecutionSource
 from execution.dispatch.waiting import Waiting
 from execution.domain.outcome import Claim, Result
+from execution.domain.targets import HTTP, KAFKA
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +162,10 @@ class Engine:
             self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
             flow = Flow(client, places=self._places)
-            self._sender = HttpSender()
+            self._senders: dict[str, Sender] = {
+                HTTP: HttpSender(allow=self._allow),
+                KAFKA: KafkaSender(name=self._name),
+            }
             self._credentials = CredentialSource(self._secrets)
             self._heartbeat = Heartbeat(
                 pool=pool,
@@ -172,7 +178,6 @@ class Engine:
                 source=self._source,
                 flow=flow,
                 fence=fence,
-                allow=self._allow,
                 silent=lambda: self._heartbeat.silent,
             )
             self._log.start()
@@ -187,9 +192,9 @@ class Engine:
             await asyncio.gather(*others, return_exceptions=True)
             self._results.close()
             await writer
-            self._gate.close()
             self._credentials.close()
-            await self._sender.close()
+            for sender in self._senders.values():
+                await sender.close()
             await client.aclose()
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -309,7 +314,8 @@ class Engine:
 
         Exactly one result comes of it, or none.
         """
-        verdict = await self._gate.judge(claim)
+        sender = self._senders[claim.kind]
+        verdict = await sender.judge(claim)
         if not verdict.allowed:
             self._results.add(not_sent(claim, verdict))
             return
@@ -329,7 +335,7 @@ class Engine:
             self._slots.release(1)
             return
         try:
-            answer = await self._sender.send(claim, verdict, credentials)
+            answer = await sender.send(claim, verdict, credentials)
         except Exception as error:
             # Not log.exception: the text of an error from the client may quote what was to be sent.
             told = credentials.scrub("".join(traceback.format_exception(error)))

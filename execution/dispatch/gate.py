@@ -2,8 +2,7 @@
 
 In this order: is the worker's own heartbeat fresh; does flow control let the send go now; does each row still stand
 under this claim, uncancelled, not paused and not switched off (which begins its attempt); is the attempt's fence free.
-Then, for each send by itself: does the egress guard
-allow the target.
+Then, for each send by itself, its sender judges the target.
 """
 
 import asyncio
@@ -14,12 +13,11 @@ from uuid import UUID
 
 import psycopg
 
-from execution.dispatch.egress import NO_ADDRESS, Network, Verdict, judge
+from execution.dispatch.egress import NO_ADDRESS, Verdict
 from execution.dispatch.fence import Fence
 from execution.dispatch.flow import Flow
-from execution.dispatch.http import Answer
 from execution.dispatch.judgement import TARGET_REFUSED, result_of
-from execution.dispatch.resolver import Resolver
+from execution.dispatch.sender import Answer
 from execution.dispatch.source import Source
 from execution.domain.outcome import Claim, Postponed, Result
 
@@ -33,7 +31,7 @@ class Passed:
     """What the gate says of a wave; claims in no list are left to their lease, or no longer this worker's."""
 
     begun: list[Claim] = field(default_factory=list)
-    """Their attempt has begun; `judge` each before its send."""
+    """Their attempt has begun; their sender judges each before its send."""
     known: list[Result] = field(default_factory=list)
     """The fence knows what these attempts came to."""
     unasked: list[Claim] = field(default_factory=list)
@@ -41,15 +39,11 @@ class Passed:
 
 
 class Gate:
-    def __init__(
-        self, *, source: Source, flow: Flow, fence: Fence, allow: Sequence[Network], silent: Callable[[], bool]
-    ) -> None:
+    def __init__(self, *, source: Source, flow: Flow, fence: Fence, silent: Callable[[], bool]) -> None:
         self._source = source
         self._flow = flow
         self._fence = fence
         self._silent = silent
-        self._allow = tuple(allow)
-        self._resolver = Resolver()
 
     async def look(self, claims: Sequence[Claim]) -> Passed:
         waiting = await self._flow.look(claims)
@@ -64,27 +58,6 @@ class Gate:
         if fenced.held:
             log.warning("fence_held", extra={"action": "gate", "left_to_lease": len(fenced.held)})
         return Passed(fenced.free, fenced.known)
-
-    async def judge(self, claim: Claim) -> Verdict:
-        """The egress guard's word on where this attempt may connect to. Never raises.
-
-        For one claim, not for a wave: a name server that hangs holds up nobody else.
-        """
-        url = str(claim.target["url"])
-        hosts: list[str] = []
-
-        def note(host: str) -> list[str]:
-            hosts.append(host)
-            return []
-
-        verdict = judge(url, note, allow=self._allow)
-        if not hosts:
-            return verdict
-        addresses = await self._resolver.resolve(hosts[0])
-        return judge(url, lambda _host: addresses, allow=self._allow)
-
-    def close(self) -> None:
-        self._resolver.close()
 
     async def _begin(self, claims: Sequence[Claim], postponed: Mapping[UUID, Postponed]) -> list[Claim] | None:
         """Begin the attempts; while the database is away, try again until this worker must fall silent: None then."""

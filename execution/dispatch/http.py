@@ -5,10 +5,9 @@ to is the one that the egress guard judged: a client is pinned to it.
 """
 
 import asyncio
-import json
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,8 +23,10 @@ from pyreqwest.http import HeaderMap
 
 from execution.dispatch import attempt_span
 from execution.dispatch.credentials import NO_CREDENTIALS, Credentials
-from execution.dispatch.egress import Verdict
-from execution.dispatch.signing import signature_headers
+from execution.dispatch.egress import Network, Verdict, judge
+from execution.dispatch.message import body_of, headers_of
+from execution.dispatch.resolver import Resolver
+from execution.dispatch.sender import Answer
 from execution.domain.outcome import Claim
 
 READ_CAP = 64 * 1024
@@ -36,23 +37,31 @@ IDLE_S = 4.0
 """Idle connections are closed before receivers usually close them, so that a send rarely meets a dead one."""
 
 
-@dataclass(slots=True)
-class Answer:
-    """What came back: a status, or a short error code with a text."""
-
-    status: int | None
-    error: str | None
-    error_text: str
-    headers: dict[str, str] = field(default_factory=dict)
-    excerpt: str = ""
-    duration_ms: float = 0.0
-
-
 class HttpSender:
     """Sends attempts from one event loop. Clients are kept by target and address, least recently used dropped first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allow: Sequence[Network]) -> None:
+        self._allow = tuple(allow)
+        self._resolver = Resolver()
         self._clients: OrderedDict[tuple[str, str, int], Client] = OrderedDict()
+
+    async def judge(self, claim: Claim) -> Verdict:
+        """The egress guard's word on where this attempt may connect to. Never raises.
+
+        For one claim, not for a wave: a name server that hangs holds up nobody else.
+        """
+        url = str(claim.target["url"])
+        hosts: list[str] = []
+
+        def note(host: str) -> list[str]:
+            hosts.append(host)
+            return []
+
+        verdict = judge(url, note, allow=self._allow)
+        if not hosts:
+            return verdict
+        addresses = await self._resolver.resolve(hosts[0])
+        return judge(url, lambda _host: addresses, allow=self._allow)
 
     async def send(self, claim: Claim, verdict: Verdict, credentials: Credentials = NO_CREDENTIALS) -> Answer:
         """One attempt, whole within `claim.timeout_s`. Never raises but for cancellation.
@@ -76,12 +85,15 @@ class HttpSender:
         return answer
 
     async def close(self) -> None:
+        self._resolver.close()
         clients, self._clients = list(self._clients.values()), OrderedDict()
         for client in clients:
             await client.close()
 
     async def _exchange(self, claim: Claim, verdict: Verdict, credentials: Credentials) -> Answer:
-        method, headers, body = request_of(claim, credentials)
+        method: str = claim.target["method"]
+        body = None if method in {"GET", "HEAD"} else body_of(claim)
+        headers = headers_of(claim, credentials, body)
         builder = self._client(verdict).request(method, verdict.url).headers(headers)
         if body is not None:
             builder = builder.body_bytes(body)
@@ -130,27 +142,6 @@ class HttpSender:
         else:
             self._clients.move_to_end(key)
         return client
-
-
-def request_of(claim: Claim, credentials: Credentials = NO_CREDENTIALS) -> tuple[str, dict[str, str], bytes | None]:
-    """Method, headers and body of an attempt. The job's own headers cannot name any of the delivery headers."""
-    method: str = claim.target["method"]
-    headers = {**(claim.target.get("headers") or {}), **credentials.headers}
-    body = None
-    if claim.payload is not None and method not in {"GET", "HEAD"}:
-        body = json.dumps(claim.payload, separators=(",", ":"), ensure_ascii=False).encode()
-        if not any(name.lower() == "content-type" for name in headers):
-            headers["Content-Type"] = "application/json"
-    headers["X-Job-Id"] = str(claim.job_definition_id or claim.schedule_id or claim.id)
-    headers["X-Execution-Id"] = str(claim.id)
-    headers["X-Attempt-Number"] = str(claim.attempt)
-    headers["X-Scheduled-For"] = claim.scheduled_for.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    headers["traceparent"] = attempt_span.traceparent_of(claim)
-    if credentials.keys:
-        headers |= signature_headers(
-            message_id=str(claim.id), timestamp_s=int(claim.clock.now_s()), body=body or b"", keys=credentials.keys
-        )
-    return method, headers, body
 
 
 def _readable(headers: HeaderMap) -> dict[str, str]:

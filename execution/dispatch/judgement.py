@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from execution.dispatch.http import Answer
-from execution.domain.classify import classify
+from execution.dispatch.sender import Answer
+from execution.domain.classify import Kind, Outcome, classify
 from execution.domain.decide import decide
 from execution.domain.outcome import Claim, Result
 from execution.domain.states import State
@@ -15,8 +15,12 @@ SECRET_REFUSED = "secret_refused"  # noqa: S105 - a reason
 def result_of(claim: Claim, answer: Answer, *, began_at: datetime, address: str | None) -> Result:
     """The result of one attempt. `answer` may also be one that we gave ourselves: a refused target, an unknown host."""
     finished_at = claim.clock.now()
-    outcome = classify(
-        status=answer.status, error=answer.error, headers=answer.headers, now=finished_at, policy=claim.retry
+    outcome = (
+        Outcome(Kind.SUCCESS, reason="The broker has the message.")
+        if answer.kept
+        else classify(
+            status=answer.status, error=answer.error, headers=answer.headers, now=finished_at, policy=claim.retry
+        )
     )
     elapsed_s = (finished_at - (claim.started_at or began_at)).total_seconds() - claim.flow_wait_s
     decision = decide(outcome, policy=claim.retry, attempt=claim.attempt, elapsed_s=elapsed_s)

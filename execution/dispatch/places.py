@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from execution.dispatch.egress import origin_of
+from execution.dispatch.destination import origin_of_target
 from execution.domain.outcome import Claim
 
 REASON = "flow_in_flight"
@@ -116,5 +116,5 @@ class Places:
 
 def _keys(claim: Claim) -> tuple[Key, ...]:
     """The host, and the job where there is one."""
-    origin = origin_of(claim.target.get("url"))
+    origin = origin_of_target(claim.target)
     return (origin,) if claim.job_definition_id is None else (origin, claim.job_definition_id)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from . import kafka_errors
+
 RETRY_AFTER_CAP_S = 3600.0
 """A receiver may ask for an hour at most."""
 NO_RETRY_HEADER = "x-chronos-no-retry"
@@ -25,9 +27,9 @@ RETRY_AFTER_HEADER = "retry-after"
 
 RETRYABLE_4XX = frozenset({408, 425, 429})
 TERMINAL_5XX = frozenset({501, 505})
-TERMINAL_ERRORS = frozenset({"request", "target_refused", "secret_refused"})
+TERMINAL_ERRORS = frozenset({"request", "target_refused", "secret_refused"}) | kafka_errors.TERMINAL_CODES
 """Error codes of requests that never left and never will: they cannot be built, the target may not be called, or a
-secret may not be used."""
+secret may not be used; and of messages that no broker would take."""
 
 
 class Kind(StrEnum):

@@ -8,6 +8,7 @@ from chronos_site.tenancy.models import Workspace
 
 class JobKind(models.TextChoices):
     HTTP = "http", "HTTP call"
+    KAFKA = "kafka", "Kafka message"
 
 
 class JobDefinition(models.Model):
@@ -17,7 +18,7 @@ class JobDefinition(models.Model):
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="job_definitions")
     name = models.CharField(max_length=200)
     kind = models.CharField(max_length=16, choices=JobKind.choices, default=JobKind.HTTP)
-    target = models.JSONField(help_text="For HTTP: url, method, headers.")
+    target = models.JSONField(help_text="For HTTP: url, method, headers. For Kafka: topic, key, partition, headers.")
     payload = models.JSONField(null=True, blank=True, help_text="Sent as JSON unless the schedule brings its own.")
     timeout_s = models.FloatField(default=30)
     retry = models.JSONField(default=dict)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from chronos_site.api.fields import TimestampField
+from execution.domain.targets import described
 from execution.models import JobDefinition
 from scheduling.domain import words
 from scheduling.files.compare import Kind, Step
@@ -65,7 +66,7 @@ def call(values: dict[str, Any]) -> str:
     target, job = values["target"], values["job_definition"]
     if target is None:
         return f"job definition {job.name if isinstance(job, JobDefinition) else job}"
-    return f"{target['method']} {printable(_without_query(target['url']))}"
+    return printable(_without_query(described(target)))
 
 
 def differences(step: Step) -> Iterator[tuple[str, str, str]]:

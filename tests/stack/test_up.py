@@ -20,7 +20,7 @@ from tests.processes import wait_until
 from tests.stack.ups import UP, Up, alive, bare_environment
 
 SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch"}
-SERVERS = {"postgres", "valkey", "mongo"}
+SERVERS = {"postgres", "valkey", "mongo", "kafka"}
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def printed_key(up: Up) -> str:
     return found.group()
 
 
-def test_up_runs_three_servers_and_six_processes_each_in_a_session_of_its_own(running: Up) -> None:
+def test_up_runs_four_servers_and_six_processes_each_in_a_session_of_its_own(running: Up) -> None:
     assert {path.stem for path in (running.home / "run").glob("*.json")} == SITE | SERVERS
     for name in SITE | SERVERS:
         process = running.child(name)
@@ -144,7 +144,7 @@ def test_a_killed_up_is_cleaned_up_by_the_next_which_keeps_data_and_shows_no_key
 
 
 def test_sigint_stops_everything_and_a_server_whose_url_is_set_was_never_started(stack_folder: Path) -> None:
-    given = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", "MONGO_URL")}
+    given = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP")}
     port = free_port()
     with up_in(stack_folder / "given", given | {"PORT": str(port)}) as up:
         up.wait_until_said(UP)

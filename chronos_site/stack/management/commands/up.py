@@ -19,8 +19,9 @@ from chronos_site.stack.stack import ADMIN, WORKSPACE, Stack, Started
 
 class Command(BaseCommand):
     help = (
-        "Starts PostgreSQL, Valkey and a MongoDB-compatible server (each unless its URL is set: DATABASE_URL, "
-        "REDIS_URL, MONGO_URL), migrates, and runs the web, beat and worker processes until Ctrl-C. "
+        "Starts PostgreSQL, Valkey, and servers that speak MongoDB's and Kafka's protocols (each unless it is given: "
+        "DATABASE_URL, REDIS_URL, MONGO_URL, KAFKA_BOOTSTRAP), migrates, and runs the web, beat and worker processes "
+        "until Ctrl-C. "
         "PORT fixes the web's port."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's name and shape
