@@ -1,16 +1,39 @@
-"""The web process: Django, behind the limit on bodies. Its last spans are sent before it ends."""
+"""The web process: Django, behind the limit on bodies. Its last spans are sent before it ends.
+
+Every view is synchronous, so Django runs as the WSGI application that it then is, each request whole on one thread of a
+pool: as an ASGI application it would change threads for every middleware, and start a thread for every request.
+"""
 
 import os
+from typing import cast
 
+from a2wsgi import WSGIMiddleware
 from django.conf import settings
-from django.core.asgi import get_asgi_application
+from django.contrib.staticfiles.finders import get_finders
+from django.core.wsgi import get_wsgi_application
+from servestatic import ServeStatic
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 
-_django = get_asgi_application()
+_django = get_wsgi_application()
 
 # The limit's own module needs Django's registry, so it comes after the line above.
-from chronos_site.api.body_limit import BodyLimit  # noqa: E402
+from chronos_site.api.body_limit import App, BodyLimit  # noqa: E402
 from chronos_site.observability.tracing import FlushAtShutdown  # noqa: E402
 
-application = FlushAtShutdown(BodyLimit(_django, settings.DATA_UPLOAD_MAX_MEMORY_SIZE))
+
+def _with_static_files(application: object) -> ServeStatic:
+    """Those that were collected, else those of each app."""
+    served = ServeStatic(application)
+    folders = [settings.STATIC_ROOT] if settings.STATIC_ROOT else _folders_of_apps()
+    for folder in folders:
+        served.add_files(folder, prefix=settings.STATIC_URL)
+    return served
+
+
+def _folders_of_apps() -> list[str]:
+    return [storage.location for finder in get_finders() for storage in getattr(finder, "storages", {}).values()]
+
+
+_threaded = WSGIMiddleware(_with_static_files(_django), workers=settings.CHRONOS_WEB_THREADS)
+application = FlushAtShutdown(BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE))

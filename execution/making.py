@@ -63,8 +63,12 @@ class OccurrenceExists(Exception):  # noqa: N818 - a state of affairs
 @transaction.atomic
 def create_executions(*, workspace: Workspace, new: Sequence[NewExecution]) -> list[Execution]:
     """Make executions of one workspace, within its quota. Raises quotas.QuotaExceeded, OccurrenceExists."""
+    return add_executions(workspace=workspace, new=new, now=database_now())
+
+
+def add_executions(*, workspace: Workspace, new: Sequence[NewExecution], now: datetime) -> list[Execution]:
+    """The same in the caller's transaction, which is over where this raises. `now` is the database's clock."""
     quotas.check_pending(workspace=workspace, adding=len(new))
-    now = database_now()
     placed = insert_executions(new=[(workspace.id, item) for item in new], now=now)
     if len(placed) < len(new):
         raise OccurrenceExists("This run of the occurrence was made by another meanwhile.")

@@ -1,5 +1,6 @@
 """What may be done with schedules. Each function is bound to a workspace and runs in one transaction."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -7,11 +8,12 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
+from execution import making
 from execution import services as execution_services
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
@@ -79,11 +81,13 @@ class NewSchedule:
     external_key: str | None = None
 
 
-@transaction.atomic
 def create_schedules(
     *, workspace: Workspace, new: Sequence[NewSchedule], traceparent: str
 ) -> list[tuple[Schedule, Execution]]:
-    """Make once-schedules and their executions, all or none. Raises TooOld, KeyTaken, quotas.QuotaExceeded, JobGone."""
+    """Make once-schedules and their executions in the caller's transaction, which is over where this raises.
+
+    Raises TooOld, KeyTaken, quotas.QuotaExceeded, JobGone.
+    """
     execution_services.hold_jobs(jobs=[item.job for item in new if item.job is not None])
     now = database_now()
     schedules: list[Schedule] = []
@@ -123,7 +127,7 @@ def create_schedules(
                 updated_at=now,
             )
         )
-    executions = execution_services.create_executions(workspace=workspace, new=plans)
+    executions = making.add_executions(workspace=workspace, new=plans, now=now)
     insert_schedules(workspace=workspace, schedules=schedules)
     return list(zip(schedules, executions, strict=True))
 
@@ -141,14 +145,30 @@ def insert_schedules(*, workspace: Workspace, schedules: Sequence[Schedule]) -> 
     if places:
         holders.filter(state=Schedule.State.CANCELLED).update(external_key=None)
     try:
-        with transaction.atomic():
-            Schedule.objects.bulk_create(schedules, batch_size=1000)
+        # Where no key can be taken nothing is looked up afterwards.
+        with transaction.atomic(savepoint=bool(places)):
+            _insert(schedules)
     except IntegrityError as error:
         if "schedule_external_key" not in str(error):
             raise
         taken = holders.values_list("external_key", flat=True)
         key = min((key for key in taken if key in places), key=lambda key: places[key], default=min(places))
         raise KeyTaken(key, index=places[key]) from error
+
+
+def _insert(schedules: Sequence[Schedule]) -> None:
+    """As one JSON document: a parameter for each value would cost several times as much."""
+    names = [str(field.attname) for field in Schedule._meta.concrete_fields]
+    columns = ", ".join(str(field.column) for field in Schedule._meta.concrete_fields)
+    rows = json.dumps([{name: getattr(schedule, name) for name in names} for schedule in schedules], default=str)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO scheduling_schedule ({columns})"  # noqa: S608 - the columns are the model's own
+            f" SELECT {columns} FROM json_populate_recordset(NULL::scheduling_schedule, %s::json)",
+            [rows],
+        )
+    for schedule in schedules:
+        schedule._state.adding, schedule._state.db = False, connection.alias
 
 
 @transaction.atomic

@@ -1,25 +1,26 @@
 """An ASGI wrapper that refuses bodies over the limit before the site reads them.
 
 A Content-Length above the limit is answered at once; a body without one is counted while it streams and is cut off
-where it passes the limit.
+where it passes the limit. The site gets the body once all of it is there: no thread of it waits for a slow client.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
 
 from chronos_site.api.problems import CONTENT_TYPE, body_too_large
 from chronos_site.observability import context
 from chronos_site.observability.middleware import HEADER, request_id_from
 
+IN_MEMORY = 1024 * 1024
+"""Larger bodies are kept on disk while they are served."""
+PIECE = 256 * 1024
+
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 App = Callable[[Message, Any, Any], Awaitable[None]]
-
-
-class _TooLargeError(Exception):
-    """Raised out of `receive`, through the app, to the wrapper."""
 
 
 class BodyLimit:
@@ -34,27 +35,23 @@ class BodyLimit:
         if _content_length(scope) > self._max_bytes:
             await self._refuse(scope, send)
             return
-        taken = 0
-        started = False
-
-        async def counted() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self._max_bytes:
-                raise _TooLargeError
-            return message
-
-        async def noted(message: Mapping[str, Any]) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, counted, noted)
-        except _TooLargeError:
-            if not started:
+        with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+            if await self._read(receive, body):
+                await self._app(scope, _replay(body, receive), send)
+            elif body.tell() > self._max_bytes:
                 await self._refuse(scope, send)
+
+    async def _read(self, receive: Receive, body: IO[bytes]) -> bool:
+        """Take the whole body. False where it is too large, or the client has gone."""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            body.write(message.get("body", b""))
+            if body.tell() > self._max_bytes:
+                return False
+            if not message.get("more_body", False):
+                return True
 
     async def _refuse(self, scope: Message, send: Send) -> None:
         request_id = request_id_from(_header(scope, HEADER.lower().encode()))
@@ -68,6 +65,24 @@ class BodyLimit:
         ]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _replay(body: IO[bytes], receive: Receive) -> Receive:
+    """What the site receives from: the body in pieces, then whatever the server says."""
+    left = body.tell()
+    body.seek(0)
+    ended = False
+
+    async def replayed() -> Message:
+        nonlocal left, ended
+        if ended:
+            return await receive()
+        piece = body.read(PIECE)
+        left -= len(piece)
+        ended = left <= 0
+        return {"type": "http.request", "body": piece, "more_body": not ended}
+
+    return replayed
 
 
 def _header(scope: Message, wanted: bytes) -> str | None:

@@ -1,13 +1,26 @@
 """Objects that refuse what they do not know: a misspelt field is an error, never ignored."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, TypeVar
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
 _UNKNOWN = ErrorDetail("There is no field of this name here.", "unknown_field")
 _READ_ONLY = ErrorDetail("This is set by the server. Leave it out.", "read_only")
+
+
+S = TypeVar("S", bound=serializers.BaseSerializer[Any])
+
+
+@cache
+def shared(serializer: type[S]) -> S:
+    """One instance of the process, for `run_validation` and `to_representation` alone: they keep nothing in it.
+
+    An instance makes its fields anew, which costs several times what it takes to read or write one small object.
+    """
+    return serializer()
 
 
 class StrictSerializer(serializers.Serializer[Any]):

@@ -7,11 +7,10 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -26,8 +25,6 @@ HEADER = "X-Request-Id"
 _GRAMMAR = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PROBES = {"/healthz", "/readyz", "/metrics"}
 
-Handler = Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]
-
 
 def request_id_from(header: str | None) -> str:
     """The caller's id where it is 1 to 64 of A-Z a-z 0-9 . _ - , else a new one."""
@@ -35,30 +32,14 @@ def request_id_from(header: str | None) -> str:
 
 
 class RequestIdMiddleware:
-    """Works under WSGI and ASGI. Logs one line per request, probes excepted."""
+    """Logs one line per request, probes excepted."""
 
-    sync_capable = True
-    async_capable = True
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
 
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
-        self._is_async = iscoroutinefunction(get_response)
-        if self._is_async:
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if self._is_async:
-            return self._answer_async(request)
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         begun = _begin(request)
-        response = self.get_response(request)
-        assert isinstance(response, HttpResponseBase)  # noqa: S101 - a sync handler
-        return _end(request, response, begun)
-
-    async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
-        begun = _begin(request)
-        response = self.get_response(request)
-        assert not isinstance(response, HttpResponseBase)  # noqa: S101 - an async handler
-        return _end(request, await response, begun)
+        return _end(request, self._get_response(request), begun)
 
 
 @dataclass(slots=True)

@@ -33,7 +33,6 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "servestatic.middleware.ServeStaticMiddleware",
     "chronos_site.observability.middleware.RequestIdMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -93,8 +92,6 @@ USE_I18N = False
 STATIC_URL = "/static/"
 # Without it static files are served from where the apps keep them; images run collectstatic.
 STATIC_ROOT = env.optional("STATIC_ROOT")
-SERVESTATIC_USE_FINDERS = True
-SERVESTATIC_AUTOREFRESH = False
 
 SILENCED_SYSTEM_CHECKS: list[str] = []
 
@@ -167,6 +164,8 @@ CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
 KAFKA_BOOTSTRAP = env.bootstrap("KAFKA_BOOTSTRAP")
 KAFKA_BOOTSTRAP_ALLOW = env.bootstraps("KAFKA_BOOTSTRAP_ALLOW")
 KAFKA_PROPERTIES_FILE = env.absolute_path("KAFKA_PROPERTIES_FILE")
+# Threads of the web process, each of which serves one request at a time.
+CHRONOS_WEB_THREADS = env.integer("CHRONOS_WEB_THREADS", 8, low=1, high=256)
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
 CHRONOS_LIVENESS_FILE = env.absolute_path("CHRONOS_LIVENESS_FILE")
 # Where the values of secret:// references are kept.

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from chronos_site.api.etag import set_etag
 from chronos_site.api.fields import TimestampField, UuidField
+from chronos_site.api.serializers import shared
 from execution.api.targets import ShownField
 from execution.models import Execution
 from scheduling import outlook
@@ -219,13 +220,18 @@ class BackfillCountSerializer(serializers.Serializer[Any]):
     last = TimestampField(allow_null=True)
 
 
+def schedule_body(schedule: Schedule) -> dict[str, Any]:
+    body: dict[str, Any] = shared(ScheduleSerializer).to_representation(schedule)
+    return body
+
+
 def created_body(schedule: Schedule, made: Execution | None) -> dict[str, Any]:
-    return {**ScheduleSerializer(schedule).data, "bucket_id": None if made is None else made.bucket_id}
+    return {**schedule_body(schedule), "bucket_id": None if made is None else made.bucket_id}
 
 
 def schedule_answer(schedule: Schedule, body: dict[str, Any] | None = None, *, status: int = 200) -> Response:
     """The schedule with its ETag; 201 with its Location."""
-    response = Response(ScheduleSerializer(schedule).data if body is None else body, status=status)
+    response = Response(schedule_body(schedule) if body is None else body, status=status)
     if status == 201:
         response["Location"] = f"/v1/schedules/{schedule.id}"
     set_etag(response, schedule.version)

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from rest_framework.exceptions import ValidationError
+
 from chronos_site.api.fields import TimestampField
 from chronos_site.api.problems import FieldProblem, Problem, validation_problem
+from chronos_site.api.serializers import shared
 from chronos_site.infra.merge_patch import merge_patch
 from chronos_site.tenancy.models import Workspace
 from execution.domain.credentials import foreign_references
@@ -37,9 +40,7 @@ Checked = dict[str, Any]
 
 def check(data: Any) -> Checked:
     """One body. Raises ValidationError."""
-    body = NewScheduleSerializer(data=data)
-    body.is_valid(raise_exception=True)
-    checked: Checked = body.validated_data
+    checked: Checked = shared(NewScheduleSerializer).run_validation(data)
     return checked
 
 
@@ -48,11 +49,10 @@ def check_batch(data: Any) -> list[Checked]:
     checked: list[Checked] = []
     problems: list[FieldProblem] = []
     for index, item in enumerate(_batch_items(data)):
-        body = NewScheduleSerializer(data=item)
-        if body.is_valid():
-            checked.append(body.validated_data)
-        else:
-            problems.extend(validation_problem(body.errors, prefix=in_batch(index)).errors)
+        try:
+            checked.append(check(item))
+        except ValidationError as error:
+            problems.extend(validation_problem(error.detail, prefix=in_batch(index)).errors)
     if problems:
         raise Problem(422, "invalid", "Some schedules of the batch are not valid; none was made.", errors=problems)
     return checked
