@@ -17,6 +17,7 @@ from chronos_site.infra.sql import statement
 from execution.domain.buckets import SHARD_SPACE, first_bucket_of_minute
 from execution.models import Bucket
 
+HOLD = "SELECT id, state FROM execution_bucket WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE"
 CLOSE_AFTER_S = 300
 CLOSE_BATCH = 200
 
@@ -28,13 +29,20 @@ def open_buckets(bucket_ids: Iterable[int]) -> None:
     """
     wanted = sorted(set(bucket_ids))
     with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO execution_bucket (id, state, opened_at)"
-            " SELECT b, 'OPEN', %s FROM unnest(%s::bigint[]) AS b ORDER BY b ON CONFLICT (id) DO NOTHING",
-            [timezone.now(), wanted],
-        )
-        cursor.execute("SELECT id, state FROM execution_bucket WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE", [wanted])
-        shut = [bucket_id for bucket_id, state in cursor.fetchall() if state == Bucket.State.CLOSED]
+        cursor.execute(HOLD, [wanted])
+        held = cursor.fetchall()
+        if len(held) < len(wanted):
+            # Most are there already. Two who make the same ones meet here, in ascending order again; the locks they
+            # hold by now let each other pass.
+            missing = sorted(set(wanted) - {bucket_id for bucket_id, _state in held})
+            cursor.execute(
+                "INSERT INTO execution_bucket (id, state, opened_at)"
+                " SELECT b, 'OPEN', %s FROM unnest(%s::bigint[]) AS b ORDER BY b ON CONFLICT (id) DO NOTHING",
+                [timezone.now(), missing],
+            )
+            cursor.execute(HOLD, [wanted])
+            held = cursor.fetchall()
+        shut = [bucket_id for bucket_id, state in held if state == Bucket.State.CLOSED]
         if shut:
             cursor.execute(
                 "UPDATE execution_bucket SET state = 'OPEN', closed_at = NULL, triggered_at = NULL"
