@@ -7,6 +7,7 @@ outside 2000::/3 is not allocated, and therefore refused.
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 Network = IPv4Network | IPv6Network
@@ -107,6 +108,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(_parse_network(text) for text in texts)
 
 
+@lru_cache(maxsize=256)
 def _parse_network(text: str) -> Network:
     if _EXACT_CIDR.fullmatch(text):
         try:

@@ -78,7 +78,11 @@ def _ratios(figures: list[Figure]) -> list[Figure]:
     if not (ours and celery and rates and raw):
         return []
     best = max(rates, key=lambda name: rates[name])
+    sink = next((figure.value for figure in figures if figure.key == "sink_per_s"), 0.0)
     return [
+        Figure(
+            "the sink to the fastest beside it", sink / max(ours, raw, *rates.values()), "", least=3, key="ratio.sink"
+        ),
         Figure("Chronos to plain Celery", ours / max(celery), "", least=10, key="ratio.celery"),
         Figure(f"Chronos to the best peer ({best})", ours / rates[best], "", least=3, key="ratio.peer"),
         Figure("Chronos to the raw client", ours / raw, "", least=0.4, key="ratio.raw_client"),

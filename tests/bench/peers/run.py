@@ -106,7 +106,8 @@ def measure_peers(ground: Ground, sink: SinkProcess, *, runs: int) -> list[Figur
         done = [run_peer(ground, sink, peer) for _ in range(runs)]
         figures += _figures(peer.key, peer.what, done)
     done = [run_raw_client(ground, sink) for _ in range(runs)]
-    return [*figures, *_figures("raw_client", "the client of Chronos alone, 200 at once", done)]
+    figures += _figures("raw_client", "the client of Chronos alone, 200 at once", done)
+    return [*figures, median("the sink alone", [load_sink(ground, sink) for _ in range(runs)], "/s", key="sink_per_s")]
 
 
 def _figures(key: str, what: str, done: list[Run]) -> list[Figure]:
@@ -134,6 +135,7 @@ def run_peer(ground: Ground, sink: SinkProcess, peer: Peer) -> Run:
 
 
 RAW_COUNT = 40_000
+SINK_COUNT = 400_000
 
 
 def run_raw_client(ground: Ground, sink: SinkProcess) -> Run:
@@ -143,6 +145,12 @@ def run_raw_client(ground: Ground, sink: SinkProcess) -> Run:
         arrived = sink.wait_for(RAW_COUNT, most_s=PATIENCE_S)
     ground.stop(child)
     return Run(arrived.per_s, usage.cpu_s / RAW_COUNT * 1000, usage.peak_mib)
+
+
+def load_sink(ground: Ground, sink: SinkProcess) -> float:
+    sink.forget()
+    _wait(ground.python("load", "-m", "tests.bench.sink_load", sink.url, str(SINK_COUNT)), ground)
+    return sink.told().per_s
 
 
 def _environment(sink: SinkProcess) -> dict[str, str]:
