@@ -66,13 +66,13 @@ class Ground:
         command = worker(name=f"{name}-{self._count}", queues=queues, concurrency=concurrency)
         return self.start(name, *command.argv, ready=WORKER_READY, LOG_LEVEL="INFO", **environment)
 
-    def site(self) -> tuple[Child, Child]:
+    def site(self, **environment: str) -> tuple[Child, Child]:
         """The processes that deliver: a worker that fans out and keeps house, and one that dispatches."""
         fanout = self.worker("fanout", queues="bucket-triggers,scheduler,maintenance", concurrency=2)
-        return fanout, self.dispatch_worker()
+        return fanout, self.dispatch_worker(**environment)
 
-    def dispatch_worker(self) -> Child:
-        return self.worker("dispatch", queues="job-dispatch", concurrency=8)
+    def dispatch_worker(self, **environment: str) -> Child:
+        return self.worker("dispatch", queues="job-dispatch", concurrency=8, **environment)
 
     def stop(self, *children: Child) -> None:
         stop_children(children)

@@ -15,13 +15,15 @@ from tests.bench.usage import Usage
 from tests.making import make_executions
 
 IN_FLIGHT = 1000
+PLACES = 1600
+"""One host gets two thirds of them."""
 TIMEOUT_S = 20.0
 PATIENCE_S = 15.0
 
 
 def measure_memory(ground: Ground, sink: SinkProcess) -> list[Figure]:
     clear()
-    workers = ground.site()
+    workers = ground.site(CHRONOS_MAX_IN_FLIGHT=str(PLACES))
     workspace = create_workspace(name="bench-memory")
     make_executions(workspace, sink.silent_url, IN_FLIGHT, timeout_s=TIMEOUT_S, payload={"n": "x" * 1000})
     ends = time.monotonic() + PATIENCE_S
