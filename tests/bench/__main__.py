@@ -34,18 +34,25 @@ def main() -> int:
     if unknown:
         parser.error(f"--only: no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     figures: list[Figure] = []
+    failed: list[str] = []
     with bench_ground() as ground:
         parts = _parts(ground, runs=arguments.runs, pending=arguments.pending)
         for name in arguments.only.split(","):
             begun = time.monotonic()
-            figures += parts[name]()
+            try:
+                figures += parts[name]()
+            except Exception:  # The other parts have figures of their own.
+                console.print_exception()
+                failed.append(name)
             console.print(f"{name}: {time.monotonic() - begun:.0f} s")
     console.print(_table([*figures, *_ratios(figures)]))
     path = Path(arguments.json)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_as_json([*figures, *_ratios(figures)]), indent=2) + "\n", encoding="utf-8")
     console.print(f"written to {path}")
-    return 0
+    if failed:
+        console.print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 def _parts(ground: Ground, *, runs: int, pending: int) -> dict[str, Callable[[], list[Figure]]]:
