@@ -79,7 +79,7 @@ def _ratios(figures: list[Figure]) -> list[Figure]:
         for figure in figures
         if figure.key.startswith("deliveries_per_s.")
     }
-    ours = {name: rates.pop(name, 0.0) for name in ("chronos", "chronos_2")}["chronos"]
+    ours = {name: rates.pop(name, 0.0) for name in ("chronos", "chronos_1")}["chronos"]
     celery = [rates.pop(name) for name in ("celery_prefork", "celery_threads") if name in rates]
     raw = rates.pop("raw_client", 0.0)
     if not (ours and celery and rates and raw):

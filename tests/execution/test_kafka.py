@@ -284,3 +284,15 @@ def test_properties_that_cannot_be_read_cost_an_attempt_and_name_no_value(
     assert row.last_error == "kafka_client"
     assert "no.such.property" in row.last_error_text
     assert "CanaryOfKafka" not in row.last_error_text + caplog.text
+
+
+def test_a_client_whose_buffer_is_full_is_asked_again_until_all_have_gone(
+    engine: Engine, workspace: Workspace, topic: str, settings: Any, tmp_path: Path
+) -> None:
+    place = tmp_path / "kafka.properties"
+    place.write_text("queue.buffering.max.messages=5\n")
+    settings.KAFKA_PROPERTIES_FILE = str(place)
+    rows = messages_for(workspace, {"topic": topic}, 100, timeout_s=20.0)
+    submit(engine, rows)
+    wait_for(rows, "SUCCEEDED")
+    assert len(read(cluster(), topic, 100)) == 100
