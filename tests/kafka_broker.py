@@ -15,6 +15,7 @@ from django.conf import settings
 
 from chronos_site.stack.processes import free_port
 from chronos_site.stack.servers import Kafka
+from tests.proxy import Proxy
 
 READ_S = 15.0
 
@@ -54,25 +55,33 @@ def headers_of(message: Message) -> dict[str, str]:
 
 
 class OwnBroker:
-    """One that the test may hold, kill and start again on the same port."""
+    """One that the test may hold, kill and start again on the same port; all its clients pass a proxy."""
 
     def __init__(self, folder: Path) -> None:
         self._kafka = Kafka(home=folder, port=free_port(), environment=dict(os.environ))
-        self.bootstrap = self._kafka.url
+        self.proxy = Proxy("127.0.0.1", self._kafka.port)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.proxy.host}:{self.proxy.port}"
 
     def __enter__(self) -> Self:
+        self.proxy.__enter__()
         self.start()
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        self.proxy.__exit__()
         self.kill()
 
     def start(self) -> None:
         spec = self._kafka.spec()
+        argv = list(spec.argv)
+        argv[argv.index("--advertised-listener-url") + 1] = f"tcp://{self.bootstrap}"
         with spec.log.open("ab") as log:
-            self._process = subprocess.Popen(spec.argv, stdout=log, stderr=log, env=dict(spec.environment))
+            self._process = subprocess.Popen(argv, stdout=log, stderr=log, env=dict(spec.environment))
         ends = time.monotonic() + 10
         while not self._kafka.is_ready():
             assert time.monotonic() < ends, "the broker did not start"

@@ -7,6 +7,7 @@ at the addresses that the cluster tells, so the list is the guard: nobody but th
 
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Producer
@@ -14,7 +15,10 @@ from django.conf import settings
 
 log = logging.getLogger(__name__)
 
-_SERVER = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:]+\]):([0-9]{1,5})")
+_SERVER = re.compile(r"(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:]+\]):([0-9]{1,5})")
+
+UNKNOWN_TOPIC_S = 5.0
+"""So long, and at most half of an attempt's time, a topic that is not there may still be on its way to all brokers."""
 
 
 class KafkaRefused(ValueError):  # noqa: N818 - a verdict
@@ -36,7 +40,7 @@ def allowed_bootstrap(wanted: str | None) -> str:
     own = settings.KAFKA_BOOTSTRAP
     if wanted is None:
         if own is None:
-            raise KafkaRefused("no Kafka cluster is set up here (KAFKA_BOOTSTRAP)")
+            raise KafkaRefused("no Kafka cluster is set up here; set KAFKA_BOOTSTRAP")
         return str(own)
     try:
         bootstrap = parse_bootstrap(wanted)
@@ -44,16 +48,24 @@ def allowed_bootstrap(wanted: str | None) -> str:
         raise KafkaRefused(str(error).rstrip(".")) from None
     if bootstrap != own and bootstrap not in settings.KAFKA_BOOTSTRAP_ALLOW:
         raise KafkaRefused(
-            "this Kafka cluster is not on the list of allowed ones (KAFKA_BOOTSTRAP, KAFKA_BOOTSTRAP_ALLOW)"
+            f"the Kafka cluster {bootstrap} is not on the list of allowed ones; add it to KAFKA_BOOTSTRAP_ALLOW"
         )
     return bootstrap
 
 
-def build_producer(bootstrap: str, *, timeout_s: float, client_id: str) -> Producer:
+def build_producer(
+    bootstrap: str, *, timeout_s: float, client_id: str, on_error: Callable[[KafkaError], None]
+) -> Producer:
     """An idempotent producer that waits for all replicas and gives a message up after `timeout_s`.
 
+    `on_error` is told what goes wrong beside the messages, on the thread that polls.
     Raises OSError, ValueError or KafkaException where the properties cannot be read or used.
     """
+
+    def tell(error: KafkaError) -> None:
+        log.warning("kafka_error", extra={"action": "kafka", "code": error.name(), "error": error.str()[:200]})
+        on_error(error)
+
     return Producer(
         {
             **_properties(),
@@ -64,15 +76,12 @@ def build_producer(bootstrap: str, *, timeout_s: float, client_id: str) -> Produ
             "message.timeout.ms": max(1, int(timeout_s * 1000)),
             "linger.ms": 5,
             "allow.auto.create.topics": False,
-            "error_cb": _tell,
+            # Else a topic that is not there would look like a cluster that does not answer.
+            "topic.metadata.propagation.max.ms": int(min(UNKNOWN_TOPIC_S, timeout_s / 2) * 1000),
+            "error_cb": tell,
             "logger": log,
         }
     )
-
-
-def _tell(error: KafkaError) -> None:
-    """What goes wrong beside the messages: brokers that are away, logins that fail."""
-    log.warning("kafka_error", extra={"action": "kafka", "code": error.name(), "error": error.str()[:200]})
 
 
 def _properties() -> dict[str, str]:

@@ -184,8 +184,9 @@ def _checked_kafka(attrs: dict[str, Any]) -> dict[str, Any]:
     try:
         allowed_bootstrap(attrs.get("bootstrap"))
     except KafkaRefused as refused:
+        place = "bootstrap" if "bootstrap" in attrs else "topic"
         raise ValidationError(
-            {"topic": [ErrorDetail(f"This message cannot be sent: {refused}.", "target_refused")]}
+            {place: [ErrorDetail(f"This message cannot be sent: {refused}.", "target_refused")]}
         ) from None
     return attrs
 

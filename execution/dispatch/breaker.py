@@ -23,6 +23,7 @@ from django.conf import settings
 
 from chronos_site.infra import redis as site_redis
 from execution.dispatch.destination import origin_of_target
+from execution.domain.kafka_errors import NO_WORD_ON_THE_CLUSTER
 from execution.domain.outcome import Claim, Result
 from execution.domain.states import State
 
@@ -199,7 +200,7 @@ def _token(claim: Claim) -> str:
 
 def _kind(result: Result) -> str:
     """What a result says of the destination."""
-    if result.error == "internal":
+    if result.error == "internal" or result.error in NO_WORD_ON_THE_CLUSTER:
         return SILENT
     if result.state is State.RETRYING or result.dead_reason in ("attempts_exhausted", "too_old"):
         return FAILED
