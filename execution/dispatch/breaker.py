@@ -3,11 +3,12 @@
     closed ─ N failures in a row ─→ open ─ pause over ─→ half-open: one probe ─ success ─→ closed
                                      ↑                       └─ failure: a longer pause ─┘
 
-A failure is what is worth another attempt: no whole answer, 429, 5xx and so on. Any other answer says that the
-destination is alive, a refusal like 404 too. The state is in Redis, one for all workers, so half-open lets one probe
-through and not one for each. Workers look which destinations are in trouble at most twice a second, and pay nothing for
-the others; so a success may reset a count of failures half a second late. A probe that dies with its worker is replaced
-when its time is up. Without Redis every breaker is closed.
+A failure is what is worth another attempt: no whole answer, 429, 5xx and so on; but for a Kafka topic that is not there
+and the like, which say nothing. Any other answer says that the destination is alive, a refusal like 404 too. The state
+is in Redis, one for all workers, so half-open lets one probe through and not one for each. Workers look which
+destinations are in trouble at most twice a second, and pay nothing for the others; so a success may reset a count of
+failures half a second late. A probe that dies with its worker is replaced when its time is up. Without Redis every
+breaker is closed.
 """
 
 import random

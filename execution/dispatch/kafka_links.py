@@ -26,8 +26,9 @@ PRODUCERS = 16
 IDLE_S = 300.0
 """A producer that is not used for so long is closed."""
 WORN_S = 5.0
-"""A producer whose messages have only timed out for so long makes room for a new one, which reads the properties anew
-and remembers nothing: a login may have changed, the cluster may have lost what this producer counts on."""
+"""A producer whose messages time out, and still do so long after, with none that got through between, makes room for a
+new one, which reads the properties anew and remembers nothing: a login may have changed, the cluster may have lost what
+this producer counts on. One timeout says too little: the first message of any producer may take a second."""
 POLL_S = 0.1
 END_S = 2.0
 
@@ -101,6 +102,7 @@ class Link:
         self.trouble = ""
         """What the client complained of since a message last got through, in its general words."""
         self._failed = False
+        """Read and written on both threads, like the next: each is one plain value."""
         self._silent_since: float | None = None
         self._leave_by: float | None = None
         self._ended = ended
@@ -116,9 +118,7 @@ class Link:
     @property
     def spent(self) -> bool:
         """Nothing more is to be expected of it."""
-        since = self._silent_since
-        worn = since is not None and time.monotonic() - since > WORN_S
-        return self._failed or worn or not self._thread.is_alive()
+        return self._failed or not self._thread.is_alive()
 
     def produce(self, message: dict[str, Any], word: "asyncio.Future[Word]") -> None:
         """Raises BufferError, KafkaException."""
@@ -140,26 +140,33 @@ class Link:
 
     def _run(self) -> None:
         while self._leave_by is None:
-            self._producer.poll(POLL_S)
+            self._poll()
         while len(self._producer) and time.monotonic() < self._leave_by:
-            self._producer.poll(POLL_S)
+            self._poll()
         self._producer.purge()
-        self._producer.flush(POLL_S)
+        self._poll()
         # The client is taken down here: it may wait for a name server.
         del self._producer
         self._say(self._ended, self)
+
+    def _poll(self) -> None:
+        try:
+            self._producer.poll(POLL_S)
+        except KafkaException:
+            # A fatal error comes so, in place of a complaint. What is under way still gets its word.
+            self._failed = True
 
     def _learn(self, error: KafkaError | None) -> None:
         if error is None:
             self._silent_since, self.trouble = None, ""
         elif error.fatal() or error.name() in kafka_errors.OF_THE_PRODUCER:
             self._failed = True
-        elif kafka_errors.code_of(error.name()) == kafka_errors.TIMEOUT and self._silent_since is None:
-            self._silent_since = time.monotonic()
+        elif kafka_errors.code_of(error.name()) == kafka_errors.TIMEOUT:
+            since = self._silent_since = self._silent_since or time.monotonic()
+            self._failed = self._failed or time.monotonic() - since > WORN_S
 
     def _complain(self, error: KafkaError) -> None:
         """On the link's thread: brokers that are away, logins that fail. Their addresses stay in the log."""
-        self._failed = self._failed or error.fatal()
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.trouble:
             self.trouble = KafkaError(error.code()).str()
 

@@ -264,6 +264,13 @@ def test_a_switch_stops_what_goes_to_a_cluster(engine: Engine, workspace: Worksp
         ("_AUTHENTICATION", Kind.RETRYABLE),
         ("THROTTLING_QUOTA_EXCEEDED", Kind.RETRYABLE),
         ("_FATAL", Kind.RETRYABLE),
+        ("_QUEUE_FULL", Kind.RETRYABLE),
+        ("PRODUCER_FENCED", Kind.RETRYABLE),
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", Kind.RETRYABLE),
+        ("UNKNOWN_PRODUCER_ID", Kind.RETRYABLE),
+        ("NETWORK_EXCEPTION", Kind.RETRYABLE),
+        ("CLUSTER_AUTHORIZATION_FAILED", Kind.TERMINAL),
+        ("RECORD_LIST_TOO_LARGE", Kind.TERMINAL),
     ],
 )
 def test_each_error_of_kafka_is_for_good_or_worth_another_attempt(name: str, kind: Kind) -> None:

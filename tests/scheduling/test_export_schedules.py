@@ -51,6 +51,7 @@ def make_many_kinds(workspace: Workspace) -> None:
         workspace, "of a job", target=None, job_definition=job, payload=[None, True, 1, 1.5, "no", "1e3", "a\nb\u2028"]
     )
     make(workspace, "ä/☂: # [x]", overlap="queue_one", delivery={"timeout_s": 5.0, "retry": {"max_attempts": 2}})
+    make(workspace, "message", target={"topic": "orders", "key": "k", "partition": 2, "headers": {"X-Team": "a"}})
     paused = make(workspace, "paused", cron="*/5 * * * * *")
     recurring.pause_schedule(workspace=workspace, schedule_id=paused.id)
 
@@ -63,9 +64,9 @@ def test_what_is_exported_is_applied_without_a_change(workspace: Workspace, tmp_
     path = tmp_path / "out"
     assert run("export_schedules", "--workspace", workspace.name, "--output", str(path), *form) == (
         "",
-        "8 schedules exported\n",
+        "9 schedules exported\n",
     )
-    assert run("apply_schedules", str(path), "--workspace", workspace.name) == ("8 unchanged\n", "")
+    assert run("apply_schedules", str(path), "--workspace", workspace.name) == ("9 unchanged\n", "")
     assert list(Schedule.objects.order_by("id").values()) == before
 
 
@@ -79,7 +80,7 @@ def test_an_export_makes_the_same_schedules_in_another_workspace(
     first, _ = run("export_schedules", "--workspace", workspace.name)
     path.write_text(first)
     out, _ = run("apply_schedules", str(path), "--workspace", other_workspace.name)
-    assert out.splitlines()[-1] == "8 made"
+    assert out.splitlines()[-1] == "9 made"
     second, _ = run("export_schedules", "--workspace", other_workspace.name)
     assert second.replace(other_workspace.name, workspace.name, 1) == first
 
