@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from chronos_site.infra import redis as site_redis
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
-from execution import switches, transitions
+from execution import publish, switches, transitions
 from execution.dispatch.egress import destination_of, origin_of
 from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
@@ -46,7 +46,8 @@ def wait_for_state(rows: Sequence[Execution], state: str, timeout_s: float = 10)
 
 
 def fan_out_all() -> None:
-    """What the workers of bucket-triggers do with the messages of one tick."""
+    """What the workers of bucket-triggers do with the messages of one tick, which are off the queue then."""
+    site_redis.client().delete(publish.TRIGGER_QUEUE)
     for bucket_id in Bucket.objects.filter(state="OPEN").order_by("id").values_list("id", flat=True):
         fan_out(bucket_id=bucket_id)
 
