@@ -8,6 +8,7 @@ at the addresses that the cluster tells, so the list is the guard: nobody but th
 import logging
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Producer
@@ -25,6 +26,7 @@ class KafkaRefused(ValueError):  # noqa: N818 - a verdict
     """No message may go there; the text says why, and what to do."""
 
 
+@lru_cache(maxsize=1024)
 def parse_bootstrap(text: str) -> str:
     """`host:port,host:port`, in lower case and without spaces. Raises ValueError with one sentence."""
     servers = [part.strip().lower() for part in text.split(",")]

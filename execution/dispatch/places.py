@@ -97,6 +97,8 @@ class Places:
 
     def _without_place(self, claims: Sequence[Claim]) -> Iterator[tuple[Claim, list[Key]]]:
         """Those for which the host or the job has none left if all before them go, and which of the two."""
+        if 2 * (self._taken + len(claims)) < self._total:
+            return  # Less than half would be taken: nobody could hold as many as are left.
         asking: defaultdict[Key, int] = defaultdict(int)
         free = self._total - self._taken
         for claim in claims:
