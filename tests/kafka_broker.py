@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from django.conf import settings
 
 from chronos_site.stack.processes import free_port
 from chronos_site.stack.servers import Kafka
+from tests.processes import wait_until
 from tests.proxy import Proxy
 
 READ_S = 15.0
@@ -82,10 +82,7 @@ class OwnBroker:
         argv[argv.index("--advertised-listener-url") + 1] = f"tcp://{self.bootstrap}"
         with spec.log.open("ab") as log:
             self._process = subprocess.Popen(argv, stdout=log, stderr=log, env=dict(spec.environment))
-        ends = time.monotonic() + 10
-        while not self._kafka.is_ready():
-            assert time.monotonic() < ends, "the broker did not start"
-            threading.Event().wait(0.05)
+        wait_until(self._kafka.is_ready, told=lambda: "the broker did not start")
 
     def hold(self) -> None:
         """It keeps its connections and answers nothing."""

@@ -14,10 +14,9 @@ from chronos_site.infra.references import EXAMPLE, LONGEST, names_secret, parse_
 from execution.api.fields import ChoiceField
 from execution.dispatch.egress import judge_syntax, parse_networks
 from execution.domain.credentials import AUTH_MEMBERS, HIDDEN, auth_header, carries_secret, shown, shown_value
-from execution.domain.targets import KAFKA, LONGEST_TOPIC, kind_of
+from execution.domain.targets import KAFKA, LONGEST_TOPIC, USUAL_METHOD, kind_of
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
-USUAL_METHOD = "POST"
 LONGEST_MESSAGE_KEY = 1024
 MOST_PARTITIONS = 1_000_000
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")

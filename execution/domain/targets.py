@@ -9,6 +9,8 @@ from typing import Any
 
 HTTP, KAFKA = "http", "kafka"
 LONGEST_TOPIC = 249
+USUAL_METHOD = "POST"
+"""Of a call whose target names none."""
 
 
 def kind_of(target: Mapping[str, Any]) -> str:
@@ -19,4 +21,4 @@ def described(target: Mapping[str, Any]) -> str:
     """The target in a few words for a person; a URL with its query, if it has one."""
     if kind_of(target) == KAFKA:
         return f"Kafka topic {target['topic']}"
-    return f"{target.get('method', 'POST')} {target.get('url', '')}"
+    return f"{target.get('method', USUAL_METHOD)} {target.get('url', '')}"

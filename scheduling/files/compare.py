@@ -18,7 +18,7 @@ from chronos_site.api.fields import parse_uuid
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
 from execution.domain.credentials import foreign_references
-from execution.domain.targets import HTTP, kind_of
+from execution.domain.targets import HTTP, USUAL_METHOD, kind_of
 from execution.models import JobDefinition
 from execution.selectors import job_definitions
 from scheduling.domain.alike import alike
@@ -225,7 +225,7 @@ def _step(item: Wanted, found: Schedule | None, *, remake: bool) -> Step:
 def _stored(schedule: Schedule, name: str) -> Any:
     value = getattr(schedule, name)
     if name == "target" and value is not None:
-        return {**({"method": "POST"} if kind_of(value) == HTTP else {}), "headers": {}, **value}
+        return {**({"method": USUAL_METHOD} if kind_of(value) == HTTP else {}), "headers": {}, **value}
     return value
 
 
