@@ -40,7 +40,7 @@ check: $(DEV_STAMP)  ## lint, types, import rules, migrations, deployment checks
 	$(CHECK_ENV) DJANGO_SETTINGS_MODULE=chronos_site.settings.production \
 		$(PYTHON) manage.py check --deploy --fail-level WARNING
 
-bench: $(BENCH_STAMP)  ## Chronos beside its peers, in figures (20 minutes); ARGS="--only delivery", results in build/
+bench: $(BENCH_STAMP)  ## Chronos beside its peers, in figures (ten minutes); ARGS="--only delivery", results in build/
 	@$(PYTHON) -m tests.bench $(ARGS)
 
 chaos-short: $(DEV_STAMP)  ## break the most important parts, in turn, and prove that nothing was lost (six minutes)
