@@ -7,7 +7,6 @@ pool: as an ASGI application it would change threads for every middleware, and s
 import os
 from typing import cast
 
-from a2wsgi import WSGIMiddleware
 from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.wsgi import get_wsgi_application
@@ -19,6 +18,7 @@ _django = get_wsgi_application()
 
 # The limit's own module needs Django's registry, so it comes after the line above.
 from chronos_site.api.body_limit import App, BodyLimit  # noqa: E402
+from chronos_site.infra.wsgi import WsgiThreads  # noqa: E402
 from chronos_site.observability.tracing import FlushAtShutdown  # noqa: E402
 
 
@@ -35,5 +35,5 @@ def _folders_of_apps() -> list[str]:
     return [storage.location for finder in get_finders() for storage in getattr(finder, "storages", {}).values()]
 
 
-_threaded = WSGIMiddleware(_with_static_files(_django), workers=settings.CHRONOS_WEB_THREADS)
+_threaded = WsgiThreads(_with_static_files(_django), workers=settings.CHRONOS_WEB_THREADS)
 application = FlushAtShutdown(BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE))

@@ -60,27 +60,29 @@ class OccurrenceExists(Exception):  # noqa: N818 - a state of affairs
     """Another made this very run of the occurrence first."""
 
 
-@transaction.atomic
-def create_executions(*, workspace: Workspace, new: Sequence[NewExecution]) -> list[Execution]:
-    """Make executions of one workspace, within its quota. Raises quotas.QuotaExceeded, OccurrenceExists."""
-    return add_executions(workspace=workspace, new=new, now=database_now())
-
-
-def add_executions(*, workspace: Workspace, new: Sequence[NewExecution], now: datetime) -> list[Execution]:
-    """The same in the caller's transaction, which is over where this raises. `now` is the database's clock."""
-    quotas.check_pending(workspace=workspace, adding=len(new))
-    placed = insert_executions(new=[(workspace.id, item) for item in new], now=now)
-    if len(placed) < len(new):
-        raise OccurrenceExists("This run of the occurrence was made by another meanwhile.")
-    return [_as_model(workspace, item, placed[item.id], now) for item in new]
-
-
 @dataclass(frozen=True, slots=True)
 class Placed:
     """When a new execution is due, and in which bucket; no bucket for what is only put on record."""
 
     due_at: datetime
     bucket_id: int | None
+
+
+@transaction.atomic
+def create_executions(*, workspace: Workspace, new: Sequence[NewExecution]) -> list[Execution]:
+    """Make executions of one workspace, within its quota. Raises quotas.QuotaExceeded, OccurrenceExists."""
+    now = database_now()
+    placed = add_executions(workspace=workspace, new=new, now=now)
+    return [_as_model(workspace, item, place, now) for item, place in zip(new, placed, strict=True)]
+
+
+def add_executions(*, workspace: Workspace, new: Sequence[NewExecution], now: datetime) -> list[Placed]:
+    """The same in the caller's transaction, which is over where this raises. `now` is the database's clock."""
+    quotas.check_pending(workspace=workspace, adding=len(new))
+    placed = insert_executions(new=[(workspace.id, item) for item in new], now=now)
+    if len(placed) < len(new):
+        raise OccurrenceExists("This run of the occurrence was made by another meanwhile.")
+    return [placed[item.id] for item in new]
 
 
 def insert_executions(*, new: Sequence[tuple[UUID, NewExecution]], now: datetime) -> dict[UUID, Placed]:

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
+from chronos_site.infra.clock import DatabaseClock
 from chronos_site.tenancy.models import Workspace
-from execution.models import Execution
+from execution.making import Placed
 from scheduling import recurring, services
 from scheduling.models import Schedule
 from scheduling.recurring import BadRhythm, Recurring
@@ -15,18 +16,26 @@ from scheduling.services import KeyTaken, NewSchedule, TooOld
 
 @transaction.atomic
 def create_schedules(
-    *, workspace: Workspace, new: Sequence[NewSchedule | Recurring], traceparent: str
-) -> list[tuple[Schedule, Execution | None]]:
-    """In the order of `new`, each with its execution where it fires once.
+    *,
+    workspace: Workspace,
+    new: Sequence[NewSchedule | Recurring],
+    traceparent: str,
+    clock: DatabaseClock | None = None,
+) -> list[tuple[Schedule, Placed | None]]:
+    """In the order of `new`, each with the place of its execution where it fires once.
+
+    `clock` is the database's as it was read for the same request, where it was.
 
     Raises TooOld, BadRhythm, KeyTaken (each with its `index` in `new`), quotas.QuotaExceeded, JobGone.
     """
     once = {place: item for place, item in enumerate(new) if isinstance(item, NewSchedule)}
     recurs = {place: item for place, item in enumerate(new) if isinstance(item, Recurring)}
-    made: dict[int, tuple[Schedule, Execution | None]] = {}
+    made: dict[int, tuple[Schedule, Placed | None]] = {}
     if once:
         with _placed(list(once)):
-            pairs = services.create_schedules(workspace=workspace, new=list(once.values()), traceparent=traceparent)
+            pairs = services.create_schedules(
+                workspace=workspace, new=list(once.values()), traceparent=traceparent, clock=clock
+            )
         made.update(zip(once, pairs, strict=True))
     if recurs:
         with _placed(list(recurs)):

@@ -10,12 +10,13 @@ from uuid import UUID
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
-from chronos_site.infra.clock import database_now
+from chronos_site.infra.clock import DatabaseClock, database_now
 from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
 from execution import making
 from execution import services as execution_services
 from execution.domain.states import State
+from execution.making import Placed
 from execution.models import Execution, JobDefinition
 from execution.services import Cancelled, NewExecution, Refused, VersionMismatch
 from scheduling import transitions
@@ -82,14 +83,15 @@ class NewSchedule:
 
 
 def create_schedules(
-    *, workspace: Workspace, new: Sequence[NewSchedule], traceparent: str
-) -> list[tuple[Schedule, Execution]]:
+    *, workspace: Workspace, new: Sequence[NewSchedule], traceparent: str, clock: DatabaseClock | None = None
+) -> list[tuple[Schedule, Placed]]:
     """Make once-schedules and their executions in the caller's transaction, which is over where this raises.
 
+    `clock` is the database's as it was read for the same request, where it was: it saves a query.
     Raises TooOld, KeyTaken, quotas.QuotaExceeded, JobGone.
     """
     execution_services.hold_jobs(jobs=[item.job for item in new if item.job is not None])
-    now = database_now()
+    now = database_now() if clock is None else clock.now()
     schedules: list[Schedule] = []
     plans: list[NewExecution] = []
     for index, item in enumerate(new):
@@ -127,9 +129,9 @@ def create_schedules(
                 updated_at=now,
             )
         )
-    executions = making.add_executions(workspace=workspace, new=plans, now=now)
+    placed = making.add_executions(workspace=workspace, new=plans, now=now)
     insert_schedules(workspace=workspace, schedules=schedules)
-    return list(zip(schedules, executions, strict=True))
+    return list(zip(schedules, placed, strict=True))
 
 
 def insert_schedules(*, workspace: Workspace, schedules: Sequence[Schedule]) -> None:
@@ -141,12 +143,13 @@ def insert_schedules(*, workspace: Workspace, schedules: Sequence[Schedule]) -> 
     for index, schedule in enumerate(schedules):
         if schedule.external_key is not None and places.setdefault(schedule.external_key, index) != index:
             raise KeyTaken(schedule.external_key, index=index)
+    if not places:
+        _insert(schedules)
+        return
     holders = Schedule.objects.filter(workspace=workspace, external_key__in=places)
-    if places:
-        holders.filter(state=Schedule.State.CANCELLED).update(external_key=None)
+    holders.filter(state=Schedule.State.CANCELLED).update(external_key=None)
     try:
-        # Where no key can be taken nothing is looked up afterwards.
-        with transaction.atomic(savepoint=bool(places)):
+        with transaction.atomic():
             _insert(schedules)
     except IntegrityError as error:
         if "schedule_external_key" not in str(error):

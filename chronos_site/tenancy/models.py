@@ -5,6 +5,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
+from chronos_site.infra.clock import DatabaseClock
 from chronos_site.infra.ids import new_id
 from chronos_site.infra.references import NAMESPACE
 
@@ -87,6 +88,9 @@ class ApiKey(models.Model):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"
     )
+
+    clock: DatabaseClock | None = None
+    """No column: the database's clock, as it was read with the key of a request."""
 
     class Meta:
         verbose_name = "API key"

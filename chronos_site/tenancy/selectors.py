@@ -6,6 +6,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
+from chronos_site.infra.clock import DatabaseClock
 from chronos_site.tenancy.models import ApiKey, Workspace
 
 
@@ -19,7 +20,7 @@ def api_key(*, workspace: Workspace, key_id: UUID) -> ApiKey:
 
 
 def api_key_by_hash(*, key_hash: str) -> ApiKey | None:
-    """The key and its workspace in one query.
+    """The key, its workspace and the database's clock in one query.
 
     Asked for every request of the API: written out, for Django takes longer to write it than Postgres to answer.
     """
@@ -30,13 +31,14 @@ def api_key_by_hash(*, key_hash: str) -> ApiKey | None:
     if row is None:
         return None
     key = ApiKey.from_db(connection.alias, key_names, row[: len(key_names)])
-    key.workspace = Workspace.from_db(connection.alias, workspace_names, row[len(key_names) :])
+    key.workspace = Workspace.from_db(connection.alias, workspace_names, row[len(key_names) : -1])
+    key.clock = DatabaseClock(row[-1])
     return key
 
 
 @cache
 def _key_query() -> tuple[str, list[str], list[str]]:
-    """The statement, and the names of what it answers: the key's, then the workspace's."""
+    """The statement, and the names of what it answers: the key's, then the workspace's; the clock comes last."""
     names: list[list[str]] = []
     columns: list[str] = []
     for letter, model in (("k", ApiKey), ("w", Workspace)):
@@ -44,7 +46,7 @@ def _key_query() -> tuple[str, list[str], list[str]]:
         names.append([str(field.attname) for field in fields])
         columns += [f"{letter}.{field.column}" for field in fields]
     sql = (
-        f"SELECT {', '.join(columns)} FROM {ApiKey._meta.db_table} k"  # noqa: S608 - names of the models' own
+        f"SELECT {', '.join(columns)}, clock_timestamp() FROM {ApiKey._meta.db_table} k"  # noqa: S608 - names of the models' own
         f" JOIN {Workspace._meta.db_table} w ON w.id = k.workspace_id WHERE k.key_hash = %s"
     )
     return sql, names[0], names[1]

@@ -14,7 +14,7 @@ from chronos_site.api.fields import (
     TimestampField,
     UuidField,
 )
-from chronos_site.api.serializers import StrictSerializer
+from chronos_site.api.serializers import RowSerializer, StrictSerializer
 from execution.api.fields import ChoiceField
 from execution.api.targets import ShownField, TargetSerializer
 from execution.domain.backoff import InvalidPolicy, RetryPolicy
@@ -106,7 +106,7 @@ class RunSerializer(StrictSerializer):
     payload = PayloadField(required=False, allow_null=True, help_text="In place of the job definition's own.")
 
 
-class ExecutionSerializer(serializers.ModelSerializer[Execution]):
+class ExecutionSerializer(RowSerializer[Execution]):
     job_definition = UuidField(source="job_definition_id", read_only=True, allow_null=True)
     schedule = UuidField(source="schedule_id", read_only=True, allow_null=True)
     scheduled_for = TimestampField(read_only=True)
@@ -154,7 +154,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
         read_only_fields = fields
 
 
-class DeadLetterSerializer(serializers.ModelSerializer[DeadLetter]):
+class DeadLetterSerializer(RowSerializer[DeadLetter]):
     job_definition = UuidField(source="job_definition_id", read_only=True, allow_null=True)
     created_at = TimestampField(read_only=True)
     resolved_at = TimestampField(read_only=True, allow_null=True)

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chronos_site.api.etag import set_etag
 from chronos_site.api.fields import TimestampField, UuidField
-from chronos_site.api.serializers import shared
+from chronos_site.api.serializers import RowSerializer, shared
 from execution.api.targets import ShownField
 from execution.models import Execution
 from scheduling import outlook
@@ -46,7 +46,7 @@ class ScheduleListSerializer(serializers.ListSerializer[Schedule]):
         return [child.to_representation(schedule) for schedule in schedules]
 
 
-class ScheduleSerializer(serializers.ModelSerializer[Schedule]):
+class ScheduleSerializer(RowSerializer[Schedule]):
     """Members that mean nothing for its kind are null."""
 
     next_runs: dict[Any, Any] | None = None
@@ -183,7 +183,7 @@ class AheadSerializer(FireSerializer):
         return {**FireSerializer(ahead.line).data, "skipped": ahead.skipped}
 
 
-class OccurrenceSerializer(serializers.ModelSerializer[Execution]):
+class OccurrenceSerializer(RowSerializer[Execution]):
     execution_id = UuidField(source="id", read_only=True)
     scheduled_for = TimestampField(read_only=True)
     run_no = serializers.IntegerField(read_only=True, help_text="0, or how often it was run again.")
@@ -225,8 +225,8 @@ def schedule_body(schedule: Schedule) -> dict[str, Any]:
     return body
 
 
-def created_body(schedule: Schedule, made: Execution | None) -> dict[str, Any]:
-    return {**schedule_body(schedule), "bucket_id": None if made is None else made.bucket_id}
+def created_body(schedule: Schedule, bucket_id: int | None) -> dict[str, Any]:
+    return {**schedule_body(schedule), "bucket_id": bucket_id}
 
 
 def schedule_answer(schedule: Schedule, body: dict[str, Any] | None = None, *, status: int = 200) -> Response:

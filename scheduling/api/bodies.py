@@ -141,6 +141,8 @@ def _body_of(schedule: Schedule) -> dict[str, Any]:
 
 def _find_jobs(workspace: Workspace, wanted: Sequence[str]) -> dict[str, JobDefinition]:
     """By id or by name, in at most two queries however many are asked for."""
+    if not wanted:
+        return {}
     ids: dict[str, UUID] = {}
     for text in set(wanted):
         try:

@@ -15,7 +15,7 @@ from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
 from execution.api.views import JobDefinitionDetail
-from execution.models import Execution
+from execution.making import Placed
 from scheduling import creation, recurring, selectors, services
 from scheduling.api import bodies
 from scheduling.api.answers import CreatedScheduleSerializer, ScheduleSerializer, created_body, schedule_answer
@@ -111,7 +111,8 @@ class ScheduleList(APIView):
     def post(self, request: Request) -> Response:
         """Fire once, at `run_at` or `delay_s` from now; or again and again, by `cron` or `every` so often."""
         made = _create(request, [bodies.check(request.data)], pointer=alone)
-        return schedule_answer(made[0][0], created_body(*made[0]), status=201)
+        [(schedule, place)] = made
+        return schedule_answer(schedule, created_body(schedule, _bucket_of(place)), status=201)
 
 
 class ScheduleBatch(APIView):
@@ -127,10 +128,7 @@ class ScheduleBatch(APIView):
         """Up to 1,000 schedules of any kind, all or none; errors point at the index."""
         made = _create(request, bodies.check_batch(request.data), pointer=in_batch)
         answered = ScheduleSerializer([schedule for schedule, _ in made], many=True).data
-        items = [
-            {**body, "bucket_id": None if execution is None else execution.bucket_id}
-            for body, (_, execution) in zip(answered, made, strict=True)
-        ]
+        items = [{**body, "bucket_id": _bucket_of(place)} for body, (_, place) in zip(answered, made, strict=True)]
         return Response({"items": items}, status=201)
 
 
@@ -177,17 +175,22 @@ def _move(request: Request, schedule: Schedule) -> Response:
         run_at=body.validated_data["run_at"],
         expected_version=expected_version(request),
     )
-    return schedule_answer(schedule, created_body(schedule, moved))
+    return schedule_answer(schedule, created_body(schedule, moved.bucket_id))
+
+
+def _bucket_of(place: Placed | None) -> int | None:
+    return None if place is None else place.bucket_id
 
 
 def _create(
     request: Request, items: Sequence[bodies.Checked], *, pointer: Pointer
-) -> list[tuple[Schedule, Execution | None]]:
+) -> list[tuple[Schedule, Placed | None]]:
     """All or none, in the order of `items`."""
     with schedule_refusals(pointer=pointer):
-        workspace = calling_key(request).workspace
+        key = calling_key(request)
         return creation.create_schedules(
-            workspace=workspace,
-            new=bodies.build(workspace, items, pointer=pointer),
+            workspace=key.workspace,
+            new=bodies.build(key.workspace, items, pointer=pointer),
             traceparent=tracing.traceparent(),
+            clock=key.clock,
         )

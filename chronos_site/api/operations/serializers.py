@@ -7,7 +7,7 @@ from rest_framework.exceptions import ErrorDetail
 
 from chronos_site.api.fields import FlagField, IntegerField, TimestampField
 from chronos_site.api.models import Operation
-from chronos_site.api.serializers import StrictSerializer
+from chronos_site.api.serializers import RowSerializer, StrictSerializer
 
 HIGHEST_RATE_PER_S = 1000
 
@@ -44,7 +44,7 @@ class ActionSerializer(StrictSerializer):
         return frozen
 
 
-class OperationSerializer(serializers.ModelSerializer[Operation]):
+class OperationSerializer(RowSerializer[Operation]):
     filter = serializers.JSONField(read_only=True, help_text="As it was frozen.")
     arguments = serializers.JSONField(read_only=True)
     total = serializers.IntegerField(read_only=True, help_text="What the filter found when it was accepted.")
