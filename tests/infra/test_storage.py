@@ -1,5 +1,6 @@
 """Object storage: every promise against a folder and against a server that speaks S3."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.core.files.storage import storages
@@ -24,6 +26,7 @@ from chronos_site.infra.storage import ObjectMissing, StorageError
 from chronos_site.infra.storage_url import backend_of
 from chronos_site.stack.processes import free_port
 from chronos_site.stack.site import ROOT
+from tests.proxy import Proxy
 from tests.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 
 MIB = 1024 * 1024
@@ -382,6 +385,54 @@ def test_a_server_that_says_nothing_is_given_up(use: Callable[..., None], monkey
             with pytest.raises(StorageError, match="does not answer"):
                 act()
             assert time.monotonic() - began < 10
+
+
+@pytest.fixture
+def link(s3_server: S3Server, use: Callable[..., None]) -> Iterator[Proxy]:
+    """The way to the server, which can be broken."""
+    with Proxy("127.0.0.1", urlsplit(s3_server.endpoint).port or 0) as proxy:
+        use(s3_server.url(f"under/{uuid.uuid4()}").replace(s3_server.endpoint, proxy.through(s3_server.endpoint)))
+        yield proxy
+        _close()
+
+
+def test_a_link_that_breaks_in_the_middle_of_a_part_costs_nothing(link: Proxy) -> None:
+    content = PIECE * 320
+    link.cut_after(11 * MIB)
+    put("one", content)
+    assert get("one") == content
+
+
+def test_a_link_that_breaks_in_the_middle_of_a_range_costs_nothing(link: Proxy) -> None:
+    content = PIECE * 160
+    put("one", content)
+    reader = storage.open_reader("one")
+    assert reader.read(8 * MIB) == content[: 8 * MIB]
+    link.delay(0.2)
+
+    def break_it() -> None:
+        time.sleep(0.7)
+        link.reset()
+        link.heal()
+
+    thread = threading.Thread(target=break_it)
+    thread.start()
+    with reader:
+        assert reader.read() == content[8 * MIB :]
+    thread.join()
+
+
+def test_a_commit_whose_answer_is_lost_leaves_the_whole_object_or_none(link: Proxy) -> None:
+    content = PIECE * 160
+    writer = storage.open_writer("one")
+    writer.write(content)
+    link.cut_on_reply_to(lambda chunk: b"<CompleteMultipartUpload" in chunk)
+    with contextlib.suppress(StorageError):
+        writer.commit()
+    writer.close()
+    assert storage.size("one") in {None, len(content)}
+    put("one", content)
+    assert get("one") == content
 
 
 def put_through_an_outage(server: S3Server) -> None:
