@@ -1,8 +1,9 @@
 """Pytest plugin, loaded before Django's settings are read: starts the servers that the tests run against.
 
 Real servers can be used instead: set CHRONOS_TEST_DATABASE_URL, CHRONOS_TEST_REDIS_URL (its keys are flushed between
-tests), CHRONOS_TEST_MONGO_URL, CHRONOS_TEST_KAFKA_BOOTSTRAP. Servers that were started here are stopped at the end,
-also after an error, SIGTERM or SIGHUP; what a killed run left behind is stopped by the next.
+tests), CHRONOS_TEST_MONGO_URL, CHRONOS_TEST_KAFKA_BOOTSTRAP, CHRONOS_TEST_STORAGE_URL (else a folder). Servers that
+were started here are stopped at the end, also after an error, SIGTERM or SIGHUP; what a killed run left behind is
+stopped by the next.
 """
 
 import atexit
@@ -17,12 +18,12 @@ from types import FrameType
 import pytest
 
 from chronos_site.stack.accounts import make_temporary_home, remove_home
-from chronos_site.stack.homes import HomeLock, stop_leftovers
+from chronos_site.stack.homes import HomeLock, folder_storage, stop_leftovers
 from chronos_site.stack.processes import Child, Spec, free_port, stop_children
 from chronos_site.stack.servers import Kafka, Mongo, Postgres, Server, Valkey, start_server
 
 PREFIX = "chronos-test-"
-VARIABLES = ("DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP")
+VARIABLES = ("DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP", "STORAGE_URL")
 
 
 class TestGround:
@@ -55,6 +56,8 @@ class TestGround:
         self._lock = HomeLock(self.home)
         stop_leftovers(self.home, PREFIX)
         (self.home / "run").mkdir()
+        if "STORAGE_URL" in wanted:
+            os.environ["STORAGE_URL"] = folder_storage(self.home)
         password = secrets.token_hex(16)
         environment = dict(os.environ)
         servers: list[Server] = [

@@ -92,6 +92,12 @@ USE_I18N = False
 STATIC_URL = "/static/"
 # Without it static files are served from where the apps keep them; images run collectstatic.
 STATIC_ROOT = env.optional("STATIC_ROOT")
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    # `objects`: the files that users upload and that are made for them; absent where STORAGE_URL is not set.
+    **env.storage("STORAGE_URL"),
+}
 
 SILENCED_SYSTEM_CHECKS: list[str] = []
 

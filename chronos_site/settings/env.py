@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from chronos_site.infra.kafka import parse_bootstrap
+from chronos_site.infra.storage_url import backend_of
 from execution.dispatch.networks import parse_networks
 
 _TRUE = {"1", "true", "yes", "on"}
@@ -177,6 +178,19 @@ def redis_url(name: str) -> str:
     if urlsplit(raw).scheme not in {"redis", "rediss"}:
         raise ImproperlyConfigured(f"{name} must look like redis://:password@host:6379/0.")
     return raw
+
+
+def storage(name: str) -> dict[str, dict[str, object]]:
+    """The entry of Django's STORAGES for a file:// or s3:// URL, as `objects`; empty where it is unset or empty."""
+    raw = optional(name)
+    if raw is None:
+        return {}
+    try:
+        found = backend_of(raw, access_key=optional("STORAGE_ACCESS_KEY"), secret_key=optional("STORAGE_SECRET_KEY"))
+    except ValueError as error:
+        # The URL is not repeated: somebody may have written a key into it.
+        raise ImproperlyConfigured(f"{name}: {error}.") from None
+    return {"objects": found}
 
 
 def everything() -> dict[str, str]:

@@ -67,6 +67,13 @@ def kept_secrets(home: Path, names: tuple[str, ...]) -> dict[str, str]:
     return known
 
 
+def folder_storage(home: Path) -> str:
+    """The URL of the folder that a stack keeps its objects in, made where it is not there."""
+    folder = home.resolve() / "objects"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder.as_uri()
+
+
 def kept_ports(home: Path) -> dict[str, int]:
     """The ports of the last run, by process."""
     return {name: port for name, port in _read_json(home / "ports.json").items() if isinstance(port, int)}

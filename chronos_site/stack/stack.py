@@ -19,7 +19,7 @@ from typing import Any
 from . import site
 from .accounts import make_home
 from .console import Console
-from .homes import HomeLock, keep_ports, kept_ports, kept_secrets
+from .homes import HomeLock, folder_storage, keep_ports, kept_ports, kept_secrets
 from .processes import Child, Spec, StartError, free_port, port_is_free, stop_children, stop_recorded, tail
 from .servers import Kafka, Mongo, Postgres, Server, Valkey, start_server
 from .supervisor import Supervisor, describe_end
@@ -83,6 +83,7 @@ class Stack:
         environment = site.site_environment(
             self._environment,
             **self._start_servers(secrets, ports),
+            STORAGE_URL=self._environment.get("STORAGE_URL") or folder_storage(self.home),
             DJANGO_SECRET_KEY=self._environment.get("DJANGO_SECRET_KEY") or secrets["django_secret_key"],
             DJANGO_SETTINGS_MODULE="chronos_site.settings.base",
         )

@@ -42,7 +42,14 @@ GROUP_OF = {
     "dispatch-2": "dispatch",
 }
 GROUPS = tuple(dict.fromkeys(GROUP_OF.values()))
-NEVER_TAKEN = {"DATABASE_URL", "REDIS_URL", "MONGO_URL", "DJANGO_SETTINGS_MODULE", "CHRONOS_LIVENESS_FILE"}
+NEVER_TAKEN = {
+    "DATABASE_URL",
+    "REDIS_URL",
+    "MONGO_URL",
+    "STORAGE_URL",
+    "DJANGO_SETTINGS_MODULE",
+    "CHRONOS_LIVENESS_FILE",
+}
 
 Say = Callable[[str], None]
 

@@ -55,6 +55,13 @@ def test_up_answers_ready_with_every_part_at_hand(running: Up) -> None:
     assert ready.json()["degraded"] == []
 
 
+def test_objects_are_kept_in_a_folder_of_the_stack_that_only_we_can_read(running: Up) -> None:
+    folder = running.home / "objects"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("web", "dispatch"):
+        assert running.child(name).environ()["STORAGE_URL"] == folder.as_uri()
+
+
 def test_the_printed_key_opens_the_api_and_is_kept_nowhere(running: Up) -> None:
     key = printed_key(running)
     answer = requests.get(f"{web_url(running)}/v1/workspace", headers={"Authorization": f"Bearer {key}"}, timeout=10)
@@ -145,9 +152,11 @@ def test_a_killed_up_is_cleaned_up_by_the_next_which_keeps_data_and_shows_no_key
 
 def test_sigint_stops_everything_and_a_server_whose_url_is_set_was_never_started(stack_folder: Path) -> None:
     given = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP")}
-    port = free_port()
-    with up_in(stack_folder / "given", given | {"PORT": str(port)}) as up:
+    port, bucket = free_port(), "s3://bucket?endpoint=http://127.0.0.1:1"
+    with up_in(stack_folder / "given", given | {"PORT": str(port), "STORAGE_URL": bucket}) as up:
         up.wait_until_said(UP)
+        assert up.child("web").environ()["STORAGE_URL"] == bucket
+        assert not (up.home / "objects").exists()
         for name in given:
             assert f"not started: {name} is set" in up.said
         assert {path.stem for path in (up.home / "run").glob("*.json")} == SITE
@@ -183,3 +192,11 @@ def test_a_folder_that_cannot_be_used_is_refused_without_a_traceback(stack_folde
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
     assert "occupied" in refused.stderr
+
+
+def test_a_setting_that_cannot_be_read_is_told_in_one_sentence_before_anything_starts(stack_folder: Path) -> None:
+    with up_in(stack_folder / "wrong", {"STORAGE_URL": "s3://key:secret@bucket"}) as up:
+        assert up.process.wait(60) != 0
+        assert "STORAGE_URL: keys do not belong into the URL; set STORAGE_ACCESS_KEY" in up.said
+        assert "Traceback" not in up.said
+        assert "migrating" not in up.said

@@ -22,8 +22,8 @@ from chronos_site.stack.signals import stop_on_signals
 from chronos_site.stack.stack import Stack
 
 PREFIX = "chronos-demo-"
-NEVER_USED = {"DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP"}
-"""The demo brings its own servers: it must not write into somebody's database."""
+NEVER_USED = {"DATABASE_URL", "REDIS_URL", "MONGO_URL", "KAFKA_BOOTSTRAP", "STORAGE_URL"}
+"""The demo brings its own servers: it must not write into somebody's database or bucket."""
 NARROWEST = 160
 
 
