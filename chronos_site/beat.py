@@ -43,6 +43,8 @@ HOUSE_TASKS = (
     ("chronos: retry tick", "execution.tasks.retry_tick", "scheduler", 1, IntervalSchedule.SECONDS),
     ("chronos: monitor tick", "execution.tasks.monitor_tick", "scheduler", 10, IntervalSchedule.SECONDS),
     ("chronos: settle", "scheduling.tasks.settle", "scheduler", 5, IntervalSchedule.SECONDS),
+    ("chronos: bulk tick", "bulk.tasks.tick", "scheduler", 1, IntervalSchedule.SECONDS),
+    ("chronos: old bulk jobs", "bulk.tasks.purge", "maintenance", 10, IntervalSchedule.MINUTES),
     ("chronos: maintenance", "scheduling.tasks.maintain", "maintenance", 10, IntervalSchedule.MINUTES),
     ("chronos: operations", "chronos_site.api.tasks.run_operations", "maintenance", 1, IntervalSchedule.SECONDS),
     ("chronos: old operations", "chronos_site.api.tasks.purge_operations", "maintenance", 1, IntervalSchedule.HOURS),

@@ -16,7 +16,7 @@ from chronos_site.observability import consumption, tracing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 
-QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "maintenance")
+QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "bulk-ingest", "bulk-records", "maintenance")
 
 RECONNECT_LONGEST_S = 5
 
@@ -46,6 +46,10 @@ app.conf.update(
         "execution.tasks.monitor_tick": {"queue": "scheduler"},
         "execution.tasks.fan_out": {"queue": "bucket-triggers"},
         "execution.tasks.dispatch": {"queue": "job-dispatch"},
+        "bulk.tasks.tick": {"queue": "scheduler"},
+        "bulk.tasks.work": {"queue": "bulk-ingest"},
+        "bulk.tasks.dispatch_records": {"queue": "bulk-records"},
+        "bulk.tasks.purge": {"queue": "maintenance"},
         "chronos_site.api.tasks.run_operations": {"queue": "maintenance"},
         "chronos_site.api.tasks.purge_operations": {"queue": "maintenance"},
     },

@@ -247,7 +247,8 @@ def room_in_backlog() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(sum(rate_per_s), 0) FROM execution_worker"
-            " WHERE heartbeat_at > clock_timestamp() - interval '30 seconds' AND NOT stopping"
+            " WHERE queue = %s AND heartbeat_at > clock_timestamp() - interval '30 seconds' AND NOT stopping",
+            [publish.DISPATCH_QUEUE],
         )
         rate = float(cursor.fetchone()[0])
     return int(max(LEAST_BACKLOG, rate * BACKLOG_S / publish.CHUNK)) - waiting

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 Scope = DispatchSwitch.Scope
 
-QUEUES = (publish.DISPATCH_QUEUE,)
+QUEUES = (publish.DISPATCH_QUEUE, "bulk-records")
 """The queues that can be switched off."""
 SELECT = "SELECT id, scope, value FROM execution_dispatchswitch"
 
@@ -54,6 +54,9 @@ class Closed:
     """What is off now, as one reading of the table says."""
 
     everything: bool = False
+    """No execution is sent: the switch of everything, or that of their queue."""
+    queues: frozenset[str] = frozenset()
+    """Queues of which nothing is sent."""
     workspaces: Mapping[str, int] = field(default_factory=dict)
     """Switch by workspace id."""
     destinations: Mapping[str, int] = field(default_factory=dict)
@@ -93,8 +96,10 @@ def _closed(rows: Sequence[tuple[Any, ...]]) -> Closed:
     by_scope: dict[str, dict[str, int]] = {scope: {} for scope in Scope.values}
     for switch_id, scope, value in rows:
         by_scope[scope][value] = switch_id
+    queues = frozenset(QUEUES if by_scope[Scope.GLOBAL] else by_scope[Scope.QUEUE])
     return Closed(
-        everything=bool(by_scope[Scope.GLOBAL]) or publish.DISPATCH_QUEUE in by_scope[Scope.QUEUE],
+        everything=publish.DISPATCH_QUEUE in queues,
+        queues=queues,
         workspaces=by_scope[Scope.WORKSPACE],
         destinations=by_scope[Scope.DESTINATION],
     )

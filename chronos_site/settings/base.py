@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "chronos_site.tenancy",
     "execution",
     "scheduling",
+    "bulk",
     "chronos_site.stack",
     "chronos_site.console",
 ]
@@ -138,6 +139,8 @@ SPECTACULAR_SETTINGS = {
         "ExecutionState": "execution.domain.states.State",
         "ScheduleKind": "scheduling.models.Schedule.Kind",
         "ScheduleState": "scheduling.models.Schedule.State",
+        "BulkJobState": "bulk.domain.states.JobState",
+        "BulkRecordState": "bulk.domain.states.RecordState",
         "Scope": "chronos_site.tenancy.models.Scope",
     },
 }
@@ -164,6 +167,8 @@ CHRONOS_BREAKER_PAUSE_S = env.number("CHRONOS_BREAKER_PAUSE", 5, low=0.1, high=3
 CHRONOS_BREAKER_LONGEST_PAUSE_S = env.number("CHRONOS_BREAKER_LONGEST_PAUSE", 60, low=0.1, high=3600)
 # How long a polite stop waits for sends under way before it lets go.
 CHRONOS_STOP_GRACE_S = env.number("CHRONOS_STOP_GRACE", 25, low=0, high=3600)
+# Bytes of one file of a bulk job.
+CHRONOS_BULK_MAX_BYTES = env.integer("CHRONOS_BULK_MAX_BYTES", 2 * 1024**3, low=1024, high=1 << 40)
 # Exact networks that deliveries may reach although they are not public.
 CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
 # The Kafka cluster of this deployment, others that targets may name, and what a client needs to log in there.

@@ -7,7 +7,7 @@ transaction that begins the attempts, under a lock for each job; jobs without th
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +24,9 @@ LONGEST_WAIT_S = 60.0
 EACH_S = 0.25
 """So far apart do those that find no place ask again, for each place."""
 
+CountUnderWay = Callable[[AsyncConnection[Any], Sequence[UUID], Sequence[UUID]], Awaitable[dict[UUID, int]]]
+"""(connection, job definitions, claims that ask) → sends under way by job definition, but for those that ask."""
+
 _spread = random.Random()  # noqa: S311 - spreads waits, guards nothing
 
 
@@ -31,10 +34,12 @@ def is_limited(claim: Claim) -> bool:
     return claim.job_definition_id is not None and isinstance(claim.limits.get("max_concurrency"), int)
 
 
-async def find_crowded(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> dict[UUID, Postponed]:
+async def find_crowded(
+    db: AsyncConnection[Any], *, claims: Sequence[Claim], beside: CountUnderWay | None = None
+) -> dict[UUID, Postponed]:
     """Which of these limited claims find no place, and when they ask again. Call in the transaction that begins them.
 
-    First due, first served. A claim of the wave that has begun already (the reply was lost) counts as one that asks.
+    `beside` counts what another source has under way of the same job definitions. First due, first served. A claim of the wave that has begun already (the reply was lost) counts as one that asks.
     """
     by_job: dict[UUID, list[Claim]] = defaultdict(list)
     for claim in sorted(claims, key=lambda claim: (claim.due_at, claim.id)):
@@ -53,6 +58,9 @@ async def find_crowded(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> 
         [jobs, [claim.id for claim in claims]],
     )
     under_way: dict[UUID, int] = dict(await cursor.fetchall())
+    if beside is not None:
+        for job, count in (await beside(db, jobs, [claim.id for claim in claims])).items():
+            under_way[job] = under_way.get(job, 0) + count
     crowded: dict[UUID, Postponed] = {}
     for job, asking in by_job.items():
         taken, over = under_way.get(job, 0), 0

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +39,7 @@ from execution.dispatch.places import Places
 from execution.dispatch.results import ResultWriter
 from execution.dispatch.sender import Answer, Sender
 from execution.dispatch.slots import Slots
-from execution.dispatch.source import ExecutionSource
+from execution.dispatch.source import Source
 from execution.dispatch.waiting import Waiting
 from execution.domain.outcome import Claim, Result
 from execution.domain.targets import HTTP, KAFKA
@@ -57,6 +57,10 @@ STUCK_S = 15.0
 """An event loop that has not come round for so long is stuck."""
 
 
+SourceOf = Callable[[AsyncConnectionPool[Any], UUID], Source]
+"""Makes a source from the engine's pool and the worker's id."""
+
+
 class EngineStopping(Exception):  # noqa: N818 - a state of affairs, not a fault
     """The worker is on its way out: the message belongs to another."""
 
@@ -67,6 +71,8 @@ class Engine:
     def __init__(
         self,
         *,
+        source: SourceOf,
+        queue: str,
         conninfo: str,
         worker_id: UUID,
         name: str,
@@ -75,6 +81,8 @@ class Engine:
         attempt_log: AttemptLog,
         secrets: SecretStore,
     ) -> None:
+        self._source_of = source
+        self._queue = queue
         self._conninfo = conninfo
         self._worker_id = worker_id
         self._name = name
@@ -159,7 +167,7 @@ class Engine:
         self._claiming = asyncio.Semaphore(CLAIMS_AT_ONCE)
         async with pool:
             client = redis.async_client()
-            self._source = ExecutionSource(pool=pool, worker_id=self._worker_id)
+            self._source = self._source_of(pool, self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
             flow = Flow(client, places=self._places)
             self._senders: dict[str, Sender] = {
@@ -171,6 +179,7 @@ class Engine:
                 pool=pool,
                 worker_id=self._worker_id,
                 name=self._name,
+                queue=self._queue,
                 count=lambda: (self._delivered, self._slots.total - self._slots.free),
             )
             self._results = ResultWriter(source=self._source, fence=fence, flow=flow, finished=self._finished)

@@ -23,11 +23,18 @@ class Heartbeat:
     """For one event loop. `count()` answers (deliveries so far, in flight now)."""
 
     def __init__(
-        self, *, pool: AsyncConnectionPool[Any], worker_id: UUID, name: str, count: Callable[[], tuple[int, int]]
+        self,
+        *,
+        pool: AsyncConnectionPool[Any],
+        worker_id: UUID,
+        name: str,
+        queue: str,
+        count: Callable[[], tuple[int, int]],
     ) -> None:
         self._pool = pool
         self._worker_id = worker_id
         self._name = name
+        self._queue = queue
         self._count = count
         self._written = time.monotonic()
         self._counted = (time.monotonic(), 0)
@@ -54,14 +61,15 @@ class Heartbeat:
         async with self._pool.connection(timeout=EVERY_S) as db:
             await db.execute(
                 "INSERT INTO execution_worker"
-                " (id, name, started_at, heartbeat_at, in_flight, rate_per_s, stopping)"
-                " VALUES (%(id)s, %(name)s, clock_timestamp(), clock_timestamp(),"
+                " (id, name, queue, started_at, heartbeat_at, in_flight, rate_per_s, stopping)"
+                " VALUES (%(id)s, %(name)s, %(queue)s, clock_timestamp(), clock_timestamp(),"
                 " %(in_flight)s, %(rate)s, %(stopping)s)"
                 " ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at,"
                 " in_flight = excluded.in_flight, rate_per_s = excluded.rate_per_s, stopping = excluded.stopping",
                 {
                     "id": self._worker_id,
                     "name": self._name,
+                    "queue": self._queue,
                     "in_flight": in_flight,
                     "rate": rate,
                     "stopping": stopping,

@@ -23,7 +23,7 @@ def result_of(claim: Claim, answer: Answer, *, began_at: datetime, address: str 
         )
     )
     elapsed_s = (finished_at - (claim.started_at or began_at)).total_seconds() - claim.flow_wait_s
-    decision = decide(outcome, policy=claim.retry, attempt=claim.attempt, elapsed_s=elapsed_s)
+    decision = decide(outcome, policy=claim.retry, attempt=claim.attempt - claim.attempts_before, elapsed_s=elapsed_s)
     succeeded = decision.state == State.SUCCEEDED
     code = answer.error or f"http_{answer.status}"
     return Result(

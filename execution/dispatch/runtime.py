@@ -1,10 +1,15 @@
-"""The engine of this process: started when a Celery worker that serves the dispatch queue is ready, stopped with it."""
+"""The engines of this process: one for each queue of deliveries that its Celery worker serves.
+
+Started when the worker is ready, stopped with it. Which table a queue's messages speak of is told by its room, with
+`deliver_from`, when Django starts.
+"""
 
 import gc
 import logging
 import os
 import socket
 import threading
+import time
 from typing import Any
 
 from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
@@ -17,7 +22,8 @@ from chronos_site.infra.ids import new_id
 from chronos_site.observability import liveness, tracing
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.egress import parse_networks
-from execution.dispatch.engine import Engine
+from execution.dispatch.engine import Engine, SourceOf
+from execution.dispatch.source import ExecutionSource
 from execution.publish import DISPATCH_QUEUE
 
 log = logging.getLogger(__name__)
@@ -25,25 +31,32 @@ log = logging.getLogger(__name__)
 NOT_LIBPQ = {"pool", "context", "prepare_threshold"}
 
 _lock = threading.Lock()
-_engine: Engine | None = None
+_sources: dict[str, SourceOf] = {DISPATCH_QUEUE: ExecutionSource}
+_engines: dict[str, Engine] = {}
 
 
-def engine() -> Engine:
-    """The running engine; started at the first call."""
-    global _engine
+def deliver_from(queue: str, source: SourceOf) -> None:
+    """Messages of the queue name rows of this source."""
+    _sources[queue] = source
+
+
+def engine(queue: str = DISPATCH_QUEUE) -> Engine:
+    """The running engine of a queue; started at the first call."""
     with _lock:
-        if _engine is None:
+        if queue not in _engines:
             tracing.start()
-            started = build_engine(name=f"{socket.gethostname()}:{os.getpid()}")
+            started = build_engine(name=f"{socket.gethostname()}:{os.getpid()}", queue=queue)
             started.start()
-            liveness.watch("engine", lambda: started.alive)
-            _engine = started
-        return _engine
+            liveness.watch(f"engine {queue}", lambda: started.alive)
+            _engines[queue] = started
+        return _engines[queue]
 
 
-def build_engine(*, name: str) -> Engine:
+def build_engine(*, name: str, queue: str = DISPATCH_QUEUE) -> Engine:
     """An engine by the settings, not yet started."""
     return Engine(
+        source=_sources[queue],
+        queue=queue,
         conninfo=conninfo(),
         # Random, never the host's name: two pods, or one restarted, must not pass for each other.
         worker_id=new_id(),
@@ -64,10 +77,12 @@ def conninfo() -> str:
 
 @worker_ready.connect
 def _start(sender: Any, **_kwargs: object) -> None:
-    if DISPATCH_QUEUE not in sender.app.amqp.queues.consume_from:
+    served = [queue for queue in _sources if queue in sender.app.amqp.queues.consume_from]
+    if not served:
         return
     try:
-        engine()
+        for queue in served:
+            engine(queue)
     except Exception as error:
         # Celery would log it and go on without an engine: a worker that takes messages and delivers nothing.
         log.critical("engine_did_not_start", extra={"action": "engine"}, exc_info=error)
@@ -84,16 +99,17 @@ def _spare_collections() -> None:
 
 @worker_shutting_down.connect
 def _begin_stop(**_kwargs: object) -> None:
-    if _engine is not None:
-        _engine.begin_stop()
+    for running in list(_engines.values()):
+        running.begin_stop()
 
 
 @worker_shutdown.connect
 def _stop(**_kwargs: object) -> None:
-    global _engine
     with _lock:
-        stopping, _engine = _engine, None
-    if stopping is not None:
-        log.info("engine_stops", extra={"action": "engine"})
-        liveness.unwatch("engine")
-        stopping.stop(settings.CHRONOS_STOP_GRACE_S)
+        stopping = dict(_engines)
+        _engines.clear()
+    ends = time.monotonic() + settings.CHRONOS_STOP_GRACE_S
+    for queue, running in stopping.items():
+        log.info("engine_stops", extra={"action": "engine", "queue": queue})
+        liveness.unwatch(f"engine {queue}")
+        running.stop(max(0.0, ends - time.monotonic()))

@@ -50,7 +50,7 @@ class Source(Protocol):
 class ExecutionSource:
     """Executions, over the engine's own connection pool."""
 
-    def __init__(self, *, pool: AsyncConnectionPool[Any], worker_id: UUID) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any], worker_id: UUID) -> None:
         self._pool = pool
         self._worker_id = worker_id
         self._closed = Closed()
@@ -131,7 +131,7 @@ class ExecutionSource:
                 extra={"action": "write_results", "execution_id": str(results[0].claim.id), "error": str(error)},
             )
             async with self._pool.connection() as db, db.transaction():
-                return await _finish(db, [_internal_failure(results[0])])
+                return await _finish(db, [internal_failure(results[0])])
 
 
 async def _begin(
@@ -162,7 +162,7 @@ def _off(claims: Sequence[Claim], closed: Closed) -> dict[UUID, int]:
     return closed.holders((c.id, c.workspace_id, c.target) for c in claims) if closed.in_part else {}
 
 
-def _internal_failure(result: Result) -> Result:
+def internal_failure(result: Result) -> Result:
     """The result that stands in for one that cannot be stored."""
     return Result(
         claim=result.claim,

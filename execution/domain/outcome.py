@@ -53,6 +53,8 @@ class Claim:
     """The span of this attempt, where one is recorded."""
     flow_wait_s: float = 0.0
     """Seconds that flow control has made it wait since its first send; they do not count as elapsed."""
+    attempts_before: int = 0
+    """Attempts that the retry policy does not count: those from before a person had it tried again."""
 
 
 @dataclass(frozen=True, slots=True)

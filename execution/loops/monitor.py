@@ -44,7 +44,7 @@ class Mended:
 def mend() -> Mended:
     """One tick."""
     mended = Mended()
-    if _steady_for_s() >= STEADY_S:
+    if steady_for_s(NAME) >= STEADY_S:
         _recover_claims(mended)
     else:
         mended.waits = True
@@ -56,10 +56,10 @@ def mend() -> Mended:
     return mended
 
 
-def _steady_for_s() -> float:
-    """Seconds for which ticks have come without a gap, and Postgres has been up. Notes this tick."""
+def steady_for_s(loop: str) -> float:
+    """Seconds for which ticks of a loop have come without a gap, and Postgres has been up. Notes this tick."""
     with connection.cursor() as cursor:
-        cursor.execute(statement("execution", "note_tick"), {"name": NAME, "gap_s": GAP_S})
+        cursor.execute(statement("execution", "note_tick"), {"name": loop, "gap_s": GAP_S})
         return float(cursor.fetchone()[0])
 
 

@@ -6,6 +6,9 @@ class Worker(models.Model):
 
     id = models.UUIDField(primary_key=True)
     name = models.CharField(max_length=200)
+    queue = models.CharField(
+        max_length=64, default="job-dispatch", db_default="job-dispatch", help_text="The queue that it delivers from."
+    )
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()
     in_flight = models.PositiveIntegerField(default=0)

@@ -57,7 +57,7 @@ MUTANTS = (
         "monitor-off",
         "the monitor mends nothing",
         "valkey-flushed-with-backlog",
-        edits=(("execution/tasks.py", "    monitor.mend()\n", "    monitor._steady_for_s()\n"),),
+        edits=(("execution/tasks.py", "    monitor.mend()\n", "    monitor.steady_for_s(monitor.NAME)\n"),),
     ),
     Mutant(
         "fence-never-released",
