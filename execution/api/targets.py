@@ -14,10 +14,9 @@ from chronos_site.infra.references import EXAMPLE, LONGEST, names_secret, parse_
 from execution.api.fields import ChoiceField
 from execution.dispatch.egress import judge_syntax, parse_networks
 from execution.domain.credentials import AUTH_MEMBERS, HIDDEN, auth_header, carries_secret, shown, shown_value
-from execution.domain.targets import KAFKA, LONGEST_TOPIC, USUAL_METHOD, kind_of
+from execution.domain.targets import KAFKA, LONGEST_MESSAGE_KEY, LONGEST_TOPIC, LONGEST_URL, USUAL_METHOD, kind_of
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
-LONGEST_MESSAGE_KEY = 1024
 MOST_PARTITIONS = 1_000_000
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _OF_HTTP = ("method", "auth")
@@ -117,7 +116,7 @@ class SigningSerializer(StrictSerializer):
 class TargetSerializer(StrictSerializer):
     """An HTTP call has a url; a Kafka message has a topic, and may have a key, a partition and a cluster of its own."""
 
-    url = TextField(max_length=2048, required=False, help_text="HTTP.")
+    url = TextField(max_length=LONGEST_URL, required=False, help_text="HTTP.")
     method = ChoiceField(choices=METHODS, required=False, help_text="HTTP; POST where it is missing.")
     topic = TextField(max_length=LONGEST_TOPIC, required=False, help_text="Kafka.")
     key = TextField(max_length=LONGEST_MESSAGE_KEY, required=False, help_text="Kafka: the message's key.")

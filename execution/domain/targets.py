@@ -9,6 +9,8 @@ from typing import Any
 
 HTTP, KAFKA = "http", "kafka"
 LONGEST_TOPIC = 249
+LONGEST_MESSAGE_KEY = 1024
+LONGEST_URL = 2048
 USUAL_METHOD = "POST"
 """Of a call whose target names none."""
 
