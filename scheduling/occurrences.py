@@ -174,7 +174,8 @@ def _judge_missed(
         limit=max(1, min(schedule.misfire_limit, planned.room + len(held))),
     )
     unmade = 0 if first is None else rhythm.count(first - _INSTANT, late_before)
-    total = len(held) + unmade - sum(at <= late_before for at in known)
+    # On record are also runs by hand, and what was skipped in another rhythm: neither is an occurrence of this one.
+    total = len(held) + unmade - sum(at <= late_before and rhythm.has(at) for at in known)
     snapshot, made = snapshot_of(schedule), set(held)
     late = [_caught_up(schedule, at, now, snapshot) for at in verdict.fire if at not in made]
     passed_over = (at for at in _latest_first(rhythm, first, late_before, (), known) if at not in verdict.fire)

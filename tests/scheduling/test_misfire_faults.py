@@ -1,0 +1,90 @@
+"""What the judgement of missed occurrences must never do: count wrong, fire for who is paused, hold up others."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chronos_site.infra.clock import database_now
+from chronos_site.tenancy.models import Workspace
+from execution.models import Execution
+from scheduling import recurring
+from scheduling.loops.materialise import materialise_due
+from scheduling.models import Schedule
+from scheduling.recurring import Recurring
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TARGET = {"url": "http://127.0.0.1:9/", "method": "POST", "headers": {}}
+
+
+def make(workspace: Workspace, **fields: Any) -> Schedule:
+    cron = "" if "every_s" in fields else "* * * * *"
+    return recurring.create_recurring(workspace=workspace, new=Recurring(cron=cron, target=TARGET, **fields))
+
+
+def fall_behind(schedule: Schedule, *, by: timedelta) -> datetime:
+    """As if the loops had been down since `by` ago, while people went on using the API."""
+    since = (database_now() - by).replace(second=0, microsecond=0)
+    Execution.objects.filter(schedule_id=schedule.id, trigger="schedule").delete()
+    Schedule.objects.filter(id=schedule.id).update(next_run_at=since, run_count=0)
+    return since
+
+
+def run_by_hand(schedule: Schedule, *, ago: timedelta) -> None:
+    made = recurring.run_schedule(workspace=schedule.workspace, schedule_id=schedule.id, payload=None, traceparent="")
+    Execution.objects.filter(id=made.id).update(scheduled_for=database_now() - ago)
+
+
+def count_told(schedule: Schedule) -> tuple[int, int]:
+    """Missed and fired by the report; the schedule's own count must agree with it."""
+    schedule.refresh_from_db()
+    assert schedule.last_misfire is not None
+    missed, fired = schedule.last_misfire["missed"], schedule.last_misfire["fired"]
+    assert schedule.missed_count == schedule.last_misfire["skipped"] == missed - fired
+    return missed, fired
+
+
+def test_runs_by_hand_during_an_outage_do_not_count_as_missed_and_hold_up_nobody(
+    workspace: Workspace, other_workspace: Workspace
+) -> None:
+    schedule, other = make(workspace, every_s=3600), make(other_workspace)
+    since = fall_behind(schedule, by=timedelta(minutes=90))
+    Schedule.objects.filter(id=schedule.id).update(anchor=since)
+    for number in range(5):
+        run_by_hand(schedule, ago=timedelta(minutes=10 + number))
+    fall_behind(other, by=timedelta(seconds=30))
+    materialise_due()
+    assert count_told(schedule) == (2, 1)
+    assert Execution.objects.filter(schedule_id=other.id, scheduled_for__gt=database_now()).exists()
+
+
+def test_a_resume_after_runs_by_hand_judges_what_was_missed(workspace: Workspace) -> None:
+    schedule = make(workspace, every_s=3600)
+    recurring.pause_schedule(workspace=workspace, schedule_id=schedule.id)
+    since = fall_behind(schedule, by=timedelta(minutes=50))
+    Schedule.objects.filter(id=schedule.id).update(anchor=since)
+    for number in range(4):
+        run_by_hand(schedule, ago=timedelta(minutes=10 + number))
+    recurring.resume_schedule(workspace=workspace, schedule_id=schedule.id)
+    assert count_told(schedule) == (1, 1)
+
+
+def test_what_is_on_record_from_another_rhythm_is_no_occurrence_of_this_one(workspace: Workspace) -> None:
+    schedule = make(workspace, every_s=3600)
+    since = fall_behind(schedule, by=timedelta(minutes=50))
+    Schedule.objects.filter(id=schedule.id).update(anchor=since)
+    skipped = recurring.skip_next(workspace=workspace, schedule_id=schedule.id)
+    Execution.objects.filter(id=skipped.id).update(scheduled_for=since + timedelta(minutes=7))
+    materialise_due()
+    assert count_told(schedule) == (1, 1)
+
+
+def test_what_was_backfilled_meanwhile_was_not_missed(workspace: Workspace) -> None:
+    schedule = make(workspace, every_s=3600)
+    since = fall_behind(schedule, by=timedelta(minutes=90))
+    Schedule.objects.filter(id=schedule.id).update(anchor=since)
+    run_by_hand(schedule, ago=timedelta(minutes=10))
+    Execution.objects.filter(schedule_id=schedule.id).update(scheduled_for=since, trigger="backfill")
+    materialise_due()
+    assert count_told(schedule) == (1, 1)
