@@ -38,6 +38,8 @@ MOST_ON_RECORD = 100
 """Missed occurrences that get a SKIPPED row each; older ones are told by the schedule's report alone."""
 
 BY_HAND = "skipped_by_hand"
+CANNOT_BE_FOLLOWED = (ScheduleError, ValueError, OverflowError)
+"""What `plan` raises of a schedule that cannot be followed."""
 
 _INSTANT = timedelta(microseconds=1)
 
@@ -95,7 +97,7 @@ def plan_all(schedules: Sequence[Schedule], *, now: datetime) -> Iterator[Plan |
     for schedule in schedules:
         try:
             yield plan(schedule, now=now, known=known.get(schedule.id, frozenset()))
-        except (ScheduleError, ValueError, OverflowError) as error:
+        except CANNOT_BE_FOLLOWED as error:
             yield Unplannable(schedule, error)
 
 

@@ -185,10 +185,15 @@ def pause_failing(*, workspace_id: UUID, schedule_id: UUID, reason: str) -> None
 
 def _pause(schedule: Schedule, reason: str) -> Schedule:
     if transitions.pause_active(ids=[schedule.id], reason=reason):
-        _withdraw(schedule, after=None)
-        Schedule.objects.filter(id=schedule.id).update(next_run_at=schedule.next_run_at, run_count=schedule.run_count)
+        withdraw_all(schedule=schedule)
         schedule.refresh_from_db()
     return schedule
+
+
+def withdraw_all(*, schedule: Schedule) -> None:
+    """Take back what is not yet QUEUED and set the schedule back to it: judged on resume. Call under its lock."""
+    _withdraw(schedule, after=None)
+    Schedule.objects.filter(id=schedule.id).update(next_run_at=schedule.next_run_at, run_count=schedule.run_count)
 
 
 @transaction.atomic

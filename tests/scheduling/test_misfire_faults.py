@@ -9,7 +9,9 @@ from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
 from execution.models import Execution
 from scheduling import recurring
+from scheduling.loops import ahead
 from scheduling.loops.materialise import materialise_due
+from scheduling.loops.misfire import judge_missed
 from scheduling.models import Schedule
 from scheduling.recurring import Recurring
 
@@ -29,6 +31,15 @@ def fall_behind(schedule: Schedule, *, by: timedelta) -> datetime:
     Execution.objects.filter(schedule_id=schedule.id, trigger="schedule").delete()
     Schedule.objects.filter(id=schedule.id).update(next_run_at=since, run_count=0)
     return since
+
+
+def park_missed(schedule: Schedule, at: datetime) -> Execution:
+    """An occurrence that was made, passed its deadline and was parked by fan-out."""
+    row = Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for")[0]
+    row.scheduled_for, row.due_at, row.start_deadline = at, at, at + timedelta(seconds=60)
+    row.bucket_id, row.park_reason = None, "misfire"
+    row.save()
+    return row
 
 
 def run_by_hand(schedule: Schedule, *, ago: timedelta) -> None:
@@ -88,3 +99,53 @@ def test_what_was_backfilled_meanwhile_was_not_missed(workspace: Workspace) -> N
     Execution.objects.filter(schedule_id=schedule.id).update(scheduled_for=since, trigger="backfill")
     materialise_due()
     assert count_told(schedule) == (1, 1)
+
+
+def test_a_parked_occurrence_of_a_schedule_that_cannot_be_followed_holds_up_nobody(
+    workspace: Workspace, other_workspace: Workspace
+) -> None:
+    broken, sound = make(workspace), make(other_workspace)
+    park_missed(broken, database_now() - timedelta(minutes=5))
+    Schedule.objects.filter(id=broken.id).update(timezone="Mars/Olympus", next_run_at=database_now())
+    fall_behind(sound, by=timedelta(seconds=30))
+    ahead.look_ahead()
+    broken.refresh_from_db()
+    assert (broken.state, "cannot be followed" in broken.pause_reason) == ("PAUSED", True)
+    assert Execution.objects.filter(schedule_id=sound.id, scheduled_for__gt=database_now()).exists()
+
+
+def test_a_missed_occurrence_of_a_paused_schedule_fires_nothing_until_it_is_resumed(workspace: Workspace) -> None:
+    schedule = make(workspace)
+    row = Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for")[0]
+    # A worker has it, so the pause leaves it; then the dispatch switch sends it back, past its deadline.
+    Execution.objects.filter(id=row.id).update(state="RUNNING", bucket_id=None)
+    recurring.pause_schedule(workspace=workspace, schedule_id=schedule.id)
+    at = (database_now() - timedelta(minutes=5)).replace(second=0, microsecond=0)
+    Execution.objects.filter(id=row.id).update(
+        state="PENDING", park_reason="misfire", scheduled_for=at, start_deadline=at + timedelta(seconds=60)
+    )
+    Schedule.objects.filter(id=schedule.id).update(next_run_at=at + timedelta(minutes=1))
+    judge_missed()
+    assert not Execution.objects.filter(schedule_id=schedule.id, bucket_id__isnull=False).exists()
+    schedule.refresh_from_db()
+    assert (schedule.state, schedule.next_run_at, schedule.last_misfire) == ("PAUSED", at, None)
+    assert judge_missed() == 0
+    resumed = recurring.resume_schedule(workspace=workspace, schedule_id=schedule.id)
+    assert resumed.last_misfire is not None
+    assert resumed.last_misfire["from"] == at.isoformat()
+    assert resumed.last_misfire["fired"] == 1
+
+
+def test_a_clock_that_was_set_back_leaves_what_lies_ahead_parked_and_holds_up_nobody(
+    workspace: Workspace, other_workspace: Workspace
+) -> None:
+    early, sound = make(workspace), make(other_workspace)
+    at = database_now().replace(second=0, microsecond=0) + timedelta(minutes=3)
+    row = park_missed(early, at)
+    fall_behind(sound, by=timedelta(seconds=30))
+    ahead.look_ahead()
+    row.refresh_from_db()
+    assert (row.state, row.park_reason) == ("PENDING", "misfire")
+    assert Execution.objects.filter(schedule_id=sound.id, scheduled_for__gt=database_now()).exists()
+    early.refresh_from_db()
+    assert early.state == "ACTIVE"
