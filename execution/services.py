@@ -205,13 +205,15 @@ def skip_occurrence(*, execution_id: UUID, reason: str) -> bool:
 def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[datetime]:
     """Delete a schedule's occurrences that are not yet QUEUED (later than `after`), under the schedule's lock.
 
-    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. Returns
-    their nominal times; the caller sets the schedule back to the first of them.
+    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. A retry that
+    waits for its job to be resumed is left: its receiver knows it by its id. Returns their nominal times; the caller
+    sets the schedule back to the first of them.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM execution_execution WHERE schedule_id = %s AND state = 'PENDING' AND trigger = 'schedule'"
-            " AND run_no = 0 AND (%s::timestamptz IS NULL OR scheduled_for > %s) RETURNING scheduled_for",
+            " AND run_no = 0 AND attempt = 0 AND (%s::timestamptz IS NULL OR scheduled_for > %s)"
+            " RETURNING scheduled_for",
             [schedule_id, after, after],
         )
         return sorted(row[0] for row in cursor.fetchall())
