@@ -205,9 +205,9 @@ def skip_occurrence(*, execution_id: UUID, reason: str) -> bool:
 def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[datetime]:
     """Delete a schedule's occurrences that are not yet QUEUED (later than `after`), under the schedule's lock.
 
-    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. A retry that
-    waits for its job to be resumed is left: its receiver knows it by its id. Returns their nominal times; the caller
-    sets the schedule back to the first of them.
+    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. A retry
+    that waits for its job to be resumed is left: its receiver knows it by its id. Returns their nominal times; the
+    caller sets the schedule back to the first of them.
     """
     with connection.cursor() as cursor:
         cursor.execute(

@@ -64,10 +64,9 @@ def test_a_retry_that_a_pause_of_its_job_held_past_the_deadline_of_its_start_goe
     engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver, on_deadline: str
 ) -> None:
     receiver.answer(Answer(status=503), Answer(status=200))
-    job, schedule_id = make_job(workspace, receiver.url()), new_id()
-    occurrence = {"schedule_id": schedule_id, "on_deadline": on_deadline}
-    [row] = make_executions(workspace, receiver.url(), job=job, retry=QUICK, **occurrence)
-    Execution.objects.filter(id=row.id).update(trigger="schedule")
+    job = make_job(workspace, receiver.url())
+    [row] = make_executions(workspace, receiver.url(), job=job, retry=QUICK, schedule_id=new_id())
+    Execution.objects.filter(id=row.id).update(trigger="schedule", on_deadline=on_deadline)
     start(engine, [row])
     wait_until(lambda: states_of([row.id]) == {row.id: "RETRYING"})
     services.pause_job_definition(workspace=workspace, job_id=job.id)
