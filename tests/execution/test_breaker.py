@@ -21,7 +21,7 @@ from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
 from execution.models import Execution
 from tests.clients import ProgrammableReceiver
-from tests.making import make_executions, states_of
+from tests.making import make_executions, make_job, states_of
 from tests.processes import wait_until
 from tests.proxy import Proxy
 
@@ -191,6 +191,26 @@ def test_a_probe_that_is_not_sent_after_all_makes_room_for_another(
     submit(again, engine)
     settle(again)
     assert set(states_of([again[0].id]).values()) == {"SUCCEEDED"}
+
+
+def test_a_probe_that_its_rate_puts_off_makes_room_for_another(
+    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
+) -> None:
+    job = make_job(workspace, receiver.url(), limits={"rate_limit": {"per_minute": 1}})
+    receiver.answer(Answer(status=503))
+    submit(make_executions(workspace, receiver.url(), 1, job=job, limits=job.limits), engine)  # The turn of this minute.
+    receiver.wait_for(1)
+    open_it(workspace, receiver, engine)
+    wait_until(lambda: is_in(receiver, "half_open"))
+    limited = make_executions(workspace, receiver.url(), 1, job=job, limits=job.limits)
+    submit(limited, engine)
+    settle(limited)
+    assert Execution.objects.get(id=limited[0].id).state_reason == "flow_rate_limit"
+    receiver.answer(Answer())
+    free = make_executions(workspace, receiver.url(), 1)
+    submit(free, engine)
+    settle(free)
+    assert states_of([free[0].id]) == {free[0].id: "SUCCEEDED"}
 
 
 def test_redis_away_every_breaker_is_closed(
