@@ -198,7 +198,8 @@ def test_a_probe_that_its_rate_puts_off_makes_room_for_another(
 ) -> None:
     job = make_job(workspace, receiver.url(), limits={"rate_limit": {"per_minute": 1}})
     receiver.answer(Answer(status=503))
-    submit(make_executions(workspace, receiver.url(), 1, job=job, limits=job.limits), engine)  # The turn of this minute.
+    # The turn of this minute.
+    submit(make_executions(workspace, receiver.url(), 1, job=job, limits=job.limits), engine)
     receiver.wait_for(1)
     open_it(workspace, receiver, engine)
     wait_until(lambda: is_in(receiver, "half_open"))
