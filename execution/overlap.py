@@ -8,9 +8,13 @@ says: `skip` ends it as SKIPPED; `queue_one` parks it until the other ends, a se
 has its reason.
 
 A parked row is let go by the end of the one before it, in the same transaction, and by the monitor's sweep.
+
+Whoever meets a key that another has just taken waits for the other's transaction. So two batches that share keys take
+their turns before either tries one; else each would wait for a key of the other.
 """
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -22,6 +26,10 @@ from execution.models import Execution
 OVERLAP = "overlap"
 """The reason of a SKIPPED row, and the park reason of one that waits."""
 QUEUE_FULL = "overlap_queue_full"
+LOCK_SPACE = 0x6F76_6572
+"""Namespace of the advisory locks by which batches take their turns."""
+LOCKS = 256
+"""So many stand for all keys: a lock for each key of a large batch would fill the server's table of locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class Admitted:
 def admit(rows: Sequence[Keyed]) -> Admitted:
     """Queue what may go, in the order given, and do with the rest as its policy says."""
     done = Admitted()
+    _take_turn(row.key for row in rows)
     first = list({row.key: row for row in reversed(rows)}.values())
     free = set(_queue_free(first))
     for row in rows:
@@ -53,6 +62,15 @@ def admit(rows: Sequence[Keyed]) -> Admitted:
         else:
             _meet(row, done)
     return done
+
+
+def _take_turn(keys: Iterable[str]) -> None:
+    """Wait, in one order for all, for other batches with these keys. Until the end of the transaction."""
+    slots = sorted({zlib.crc32(key.encode()) % LOCKS for key in keys})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s::int, slot) FROM unnest(%s::int[]) AS slot", [LOCK_SPACE, slots]
+        )
 
 
 def _queue_free(rows: Sequence[Keyed]) -> list[UUID]:
