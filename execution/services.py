@@ -211,9 +211,11 @@ def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[d
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM execution_execution WHERE schedule_id = %s AND state = 'PENDING' AND trigger = 'schedule'"
-            " AND run_no = 0 AND attempt = 0 AND (%s::timestamptz IS NULL OR scheduled_for > %s)"
-            " RETURNING scheduled_for",
+            # Locked in id order, as everybody does who takes several.
+            "WITH held AS (SELECT id FROM execution_execution"
+            "  WHERE schedule_id = %s AND state = 'PENDING' AND trigger = 'schedule' AND run_no = 0 AND attempt = 0"
+            "  AND (%s::timestamptz IS NULL OR scheduled_for > %s) ORDER BY id FOR UPDATE)"
+            " DELETE FROM execution_execution e USING held WHERE e.id = held.id RETURNING e.scheduled_for",
             [schedule_id, after, after],
         )
         return sorted(row[0] for row in cursor.fetchall())

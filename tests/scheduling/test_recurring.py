@@ -1,10 +1,12 @@
 """Schedules that recur, through their services: edits, pauses, ends, failures in a row."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from chronos_site.infra.clock import database_now
@@ -19,7 +21,8 @@ from scheduling.loops.settle import settle_schedules
 from scheduling.models import Schedule
 from scheduling.recurring import Recurring
 from tests.making import make_job
-from tests.threads import in_thread
+from tests.processes import wait_until
+from tests.threads import closing, in_thread, lock_waiters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -217,6 +220,24 @@ def test_a_cancel_ends_the_rhythm_and_what_waits(workspace: Workspace) -> None:
     assert (cancelled.state, cancelled.next_run_at) == ("CANCELLED", None)
     assert len(answer.done) >= 1  # What was QUEUED; the rest was taken back.
     assert {state for _, state, _ in occurrences_of(schedule)} == {"CANCELLED"}
+
+
+def test_an_edit_and_a_cancel_of_the_same_occurrences_do_not_lock_each_other_out(workspace: Workspace) -> None:
+    schedule = make(workspace, "*/30 * * * * *")
+    rows = list(Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for"))[-3:]
+    Execution.objects.filter(schedule_id=schedule.id).delete()
+    for row, id_ in zip(rows, sorted((row.id for row in rows), reverse=True), strict=True):  # Made in another order.
+        row.id = id_
+        row.save(force_insert=True)
+    ids = [row.id for row in rows]
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            Execution.objects.select_for_update().get(id=ids[1])
+            edit = pool.submit(closing(lambda: recurring.pause_schedule(workspace=workspace, schedule_id=schedule.id)))
+            wait_until(lambda: lock_waiters() == 1)
+            cancel = pool.submit(closing(lambda: services.cancel_executions(workspace=workspace, ids=ids)))
+            wait_until(lambda: lock_waiters() == 2)
+        assert (edit.exception(), cancel.exception()) == (None, None)
 
 
 def test_overlap_holds_between_occurrences_of_one_schedule(workspace: Workspace) -> None:
