@@ -96,7 +96,7 @@ def _meet(row: Keyed, done: Admitted) -> None:
         _take_over(row.key)
         if _queue_alone(row):
             done.queued.append(row.id)
-        return  # Else a third was quicker: the next tick tries again.
+        return  # Else a third was quicker, or has it locked: the next turn tries again.
     if row.policy == Execution.Overlap.QUEUE_ONE and _park(row):
         done.parked += 1
         # It may have ended between the try and the parking.
@@ -121,9 +121,12 @@ def _park(row: Keyed) -> bool:
 
 
 def _take_over(key: str) -> None:
-    """Cancel what no worker holds; ask the worker where one does, and free its key at once."""
+    """Cancel what no worker holds; ask the worker where one does, and free its key at once.
+
+    Whoever has it locked is not waited for: he may wait for a row of this batch.
+    """
     active = Execution.objects.filter(concurrency_key=key, state__in=["QUEUED", "RUNNING", "RETRYING"])
-    ids = list(active.select_for_update().values_list("id", flat=True))
+    ids = list(active.select_for_update(skip_locked=True).values_list("id", flat=True))
     transitions.cancel_waiting(ids=ids, reason=OVERLAP)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -20,7 +20,7 @@ from tests.broker import take_queued_ids
 from tests.clients import ProgrammableReceiver
 from tests.making import make_executions, states_of
 from tests.processes import wait_until
-from tests.threads import in_thread
+from tests.threads import closing, in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -173,7 +173,7 @@ def test_batches_that_meet_the_same_keys_in_another_order_do_not_lock_each_other
             Execution.objects.filter(id__in=ids_of(batches[1])).update(bucket_id=places[1])
         start = threading.Barrier(2)
         with ThreadPoolExecutor(2) as pool:
-            done = [pool.submit(_closing(_fan_out_at(start, place))) for place in places if place is not None]
+            done = [pool.submit(closing(_fan_out_at(start, place))) for place in places if place is not None]
             assert [each.exception() for each in done] == [None, None]
         rows = Execution.objects.filter(concurrency_key__in=keys, state="QUEUED")
         assert set(rows.values_list("concurrency_key", flat=True)) == {*keys}
@@ -181,14 +181,20 @@ def test_batches_that_meet_the_same_keys_in_another_order_do_not_lock_each_other
         take_queued_ids()
 
 
-def _closing(work: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        try:
-            work()
-        finally:
-            connection.close()
-
-    return run
+def test_a_fan_out_waits_for_nobody_who_holds_what_it_would_take_over(workspace: Workspace) -> None:
+    """Whoever locks several rows in the order of ids may hold the one under way and wait for one of the fan-out's."""
+    [first] = make(workspace, "cancel_running")
+    fan_out()
+    [second] = make(workspace, "cancel_running")
+    with transaction.atomic():
+        Execution.objects.select_for_update().get(id=first.id)
+        thread = in_thread(fan_out)
+        thread.join(5)
+        assert not thread.is_alive()
+        Execution.objects.select_for_update().get(id=second.id)
+    assert states_of([first.id, second.id]) == {first.id: "QUEUED", second.id: "PENDING"}
+    fan_out()
+    assert states_of([first.id, second.id]) == {first.id: "CANCELLED", second.id: "QUEUED"}
 
 
 def _fan_out_at(start: threading.Barrier, bucket_id: int) -> Callable[[], None]:
