@@ -302,11 +302,8 @@ def update_job_definition(
 
 
 def _lock(workspace: Workspace, schedule_id: UUID) -> Schedule:
-    schedule = (
-        Schedule.objects.select_for_update(of=("self",))
-        .select_related("job_definition")
-        .get(workspace=workspace, id=schedule_id)
-    )
+    # Its job is not joined: who waited for the lock would get the job of before the wait, or none.
+    schedule = Schedule.objects.select_for_update(of=("self",)).get(workspace=workspace, id=schedule_id)
     if schedule.kind == Schedule.Kind.ONCE:
         raise NotRecurring("This schedule fires once. Change its run_at, or cancel it.", state=schedule.state)
     _refuse_ended(schedule)

@@ -40,10 +40,7 @@ def judge_missed() -> int:
 @transaction.atomic
 def _judge_schedule(schedule_id: UUID) -> int:
     schedule = (
-        Schedule.objects.filter(id=schedule_id)
-        .select_related("job_definition")
-        .select_for_update(of=("self",), skip_locked=True, no_key=True)
-        .first()
+        Schedule.objects.filter(id=schedule_id).select_for_update(of=("self",), skip_locked=True, no_key=True).first()
     )
     now = database_now()
     rows = _lock_missed(schedule_id, now)

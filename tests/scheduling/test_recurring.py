@@ -240,6 +240,21 @@ def test_an_edit_and_a_cancel_of_the_same_occurrences_do_not_lock_each_other_out
         assert (edit.exception(), cancel.exception()) == (None, None)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_who_waits_for_an_edit_that_names_another_job_goes_on_with_that_job(workspace: Workspace, before: bool) -> None:
+    first, second = make_job(workspace, "http://127.0.0.1:9/first"), make_job(workspace, "http://127.0.0.1:9/second")
+    source = {"job_definition": first, "target": None} if before else {}
+    schedule = make(workspace, "0 0 1 1 *", **source)
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            update(schedule, job_definition=second, target=None)
+            skip = pool.submit(closing(lambda: recurring.skip_next(workspace=workspace, schedule_id=schedule.id)))
+            wait_until(lambda: lock_waiters() == 1)
+        assert skip.exception() is None
+    skipped = Execution.objects.get(schedule_id=schedule.id)
+    assert (skipped.state, skipped.job_definition_id, skipped.target) == ("SKIPPED", second.id, second.target)
+
+
 def test_overlap_holds_between_occurrences_of_one_schedule(workspace: Workspace) -> None:
     schedule = make(workspace, "* * * * * *", overlap="skip")
     rows = list(Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for")[:3])
