@@ -31,6 +31,13 @@ JOB_PAUSED = "job_paused"
 MISFIRE = "misfire"
 """The park reason of what its schedule's misfire policy has to judge."""
 
+_LOCK_NOT_QUEUED = (
+    # In id order, as everybody does who takes several.
+    "SELECT id FROM execution_execution"
+    " WHERE schedule_id = ANY(%s) AND state = 'PENDING' AND trigger = 'schedule' AND run_no = 0 AND attempt = 0"
+    " AND (%s::timestamptz IS NULL OR scheduled_for > %s) ORDER BY id FOR UPDATE"
+)
+
 T = TypeVar("T")
 
 
@@ -211,14 +218,17 @@ def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[d
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            # Locked in id order, as everybody does who takes several.
-            "WITH held AS (SELECT id FROM execution_execution"
-            "  WHERE schedule_id = %s AND state = 'PENDING' AND trigger = 'schedule' AND run_no = 0 AND attempt = 0"
-            "  AND (%s::timestamptz IS NULL OR scheduled_for > %s) ORDER BY id FOR UPDATE)"
+            f"WITH held AS ({_LOCK_NOT_QUEUED})"  # noqa: S608 - constants
             " DELETE FROM execution_execution e USING held WHERE e.id = held.id RETURNING e.scheduled_for",
-            [schedule_id, after, after],
+            [[schedule_id], after, after],
         )
         return sorted(row[0] for row in cursor.fetchall())
+
+
+def hold_occurrences(*, schedule_ids: Sequence[UUID], after: datetime | None) -> None:
+    """Lock what `withdraw_occurrences` would take of each: call it before one schedule is withdrawn after the other."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK_NOT_QUEUED, [list(schedule_ids), after, after])
 
 
 # --- job definitions -----------------------------------------------------------------------------

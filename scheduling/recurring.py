@@ -290,6 +290,7 @@ def update_job_definition(
     )
     if job.version != before:
         now = database_now()
+        execution_services.hold_occurrences(schedule_ids=[schedule.id for schedule in schedules], after=now)
         for schedule in schedules:
             _withdraw(schedule, after=now)
             Schedule.objects.filter(id=schedule.id).update(

@@ -240,6 +240,33 @@ def test_an_edit_and_a_cancel_of_the_same_occurrences_do_not_lock_each_other_out
         assert (edit.exception(), cancel.exception()) == (None, None)
 
 
+def test_an_edit_of_a_job_and_a_cancel_of_its_occurrences_do_not_lock_each_other_out(workspace: Workspace) -> None:
+    job = make_job(workspace, "http://127.0.0.1:9/")
+    for _ in range(2):
+        make(workspace, "*/30 * * * * *", job_definition=job, target=None)
+    ids = sorted(Execution.objects.values_list("id", flat=True), reverse=True)
+    rows = list(Execution.objects.order_by("schedule_id", "-scheduled_for"))
+    Execution.objects.all().delete()
+    for row, id_ in zip(rows, ids, strict=True):  # The first schedule's are the last in the order of ids.
+        row.id = id_
+        row.save(force_insert=True)
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            Execution.objects.select_for_update().get(id=ids[0])
+            edit = pool.submit(
+                closing(
+                    lambda: recurring.update_job_definition(
+                        workspace=workspace, job_id=job.id, expected_version=None, payload={"v": 2}
+                    )
+                )
+            )
+            wait_until(lambda: lock_waiters() == 1)
+            some = [ids[-1], ids[1]]
+            cancel = pool.submit(closing(lambda: services.cancel_executions(workspace=workspace, ids=some)))
+            wait_until(lambda: lock_waiters() == 2)
+        assert (edit.exception(), cancel.exception()) == (None, None)
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_who_waits_for_an_edit_that_names_another_job_goes_on_with_that_job(workspace: Workspace, before: bool) -> None:
     first, second = make_job(workspace, "http://127.0.0.1:9/first"), make_job(workspace, "http://127.0.0.1:9/second")
