@@ -208,8 +208,13 @@ def resume_schedule(*, workspace: Workspace, schedule_id: UUID) -> Schedule:
 
 @transaction.atomic
 def cancel_recurring(*, workspace: Workspace, schedule_id: UUID) -> tuple[Schedule, execution_services.Cancelled]:
-    """It fires no more: what is not yet QUEUED is withdrawn, what is under way is cancelled as far as it can be."""
+    """It fires no more: what is not yet QUEUED is withdrawn, what is under way is cancelled as far as it can be.
+
+    A completed one stays as it is, with its replays and backfills.
+    """
     schedule = Schedule.objects.select_for_update(of=("self",)).get(workspace=workspace, id=schedule_id)
+    if schedule.state == Schedule.State.COMPLETED:
+        return schedule, execution_services.Cancelled([], [], [])
     _withdraw(schedule, after=None)
     under_way = Execution.objects.filter(
         workspace=workspace, schedule_id=schedule.id, state__in=["PENDING", "QUEUED", "RUNNING", "RETRYING"]
