@@ -78,6 +78,11 @@ class Unplannable:
     error: Exception
 
 
+def why_not(error: Exception) -> str:
+    """The reason of a pause. Of a refusal by the tables the first line: the next ones show what was to be stored."""
+    return f"cannot be followed: {str(error).partition(chr(10))[0]}"[:200]
+
+
 def rhythm_of(schedule: Schedule) -> Rhythm:
     return Rhythm(
         expression=schedule.cron,

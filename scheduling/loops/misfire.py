@@ -12,7 +12,7 @@ from collections import defaultdict
 from datetime import datetime
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 
 from chronos_site.infra.clock import database_now
 from execution import services as execution_services
@@ -53,11 +53,12 @@ def _judge_schedule(schedule_id: UUID) -> int:
     try:
         planned = occurrences.plan(schedule, now=now, held=list(rows), known=known.get(schedule.id, frozenset()))
     except occurrences.CANNOT_BE_FOLLOWED as error:
-        log.exception("schedule_cannot_be_followed", extra={"action": "misfire", "schedule_id": str(schedule.id)})
-        reason = f"cannot be followed: {error}"[:200]
-        recurring.pause_failing(workspace_id=schedule.workspace_id, schedule_id=schedule.id, reason=reason)
-        return len(rows)
-    occurrences.write([planned], now=now)
+        return _pause(schedule, error)
+    try:
+        with transaction.atomic():
+            occurrences.write([planned], now=now)
+    except (IntegrityError, DataError) as error:
+        return _pause(schedule, error)
     verdict = planned.verdict
     assert verdict is not None  # noqa: S101 - rows were held, so they were judged
     execution_services.release_missed(ids=[rows[at] for at in planned.fire if at in rows], now=now)
@@ -68,6 +69,17 @@ def _judge_schedule(schedule_id: UUID) -> int:
     for reason, ids in skipped.items():
         execution_transitions.skip_pending(ids=ids, reason=reason)
     return len(rows)
+
+
+def _pause(schedule: Schedule, error: Exception) -> int:
+    """Nothing was judged: its rows are withdrawn with the pause."""
+    reason = occurrences.why_not(error)
+    log.error(
+        "schedule_cannot_be_followed",
+        extra={"action": "misfire", "schedule_id": str(schedule.id), "reason": reason},
+    )
+    recurring.pause_failing(workspace_id=schedule.workspace_id, schedule_id=schedule.id, reason=reason)
+    return 0
 
 
 def _lock_missed(schedule_id: UUID, now: datetime) -> dict[datetime, UUID]:

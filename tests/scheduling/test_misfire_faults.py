@@ -114,6 +114,23 @@ def test_a_parked_occurrence_of_a_schedule_that_cannot_be_followed_holds_up_nobo
     assert Execution.objects.filter(schedule_id=sound.id, scheduled_for__gt=database_now()).exists()
 
 
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_schedule_whose_occurrences_the_table_refuses_is_paused_and_holds_up_nobody(
+    workspace: Workspace, other_workspace: Workspace, parked: bool
+) -> None:
+    broken, sound = make(workspace), make(other_workspace)
+    if parked:
+        park_missed(broken, database_now() - timedelta(minutes=5))
+    else:
+        fall_behind(broken, by=timedelta(seconds=30))
+    Schedule.objects.filter(id=broken.id).update(target=None, next_run_at=database_now() - timedelta(seconds=30))
+    fall_behind(sound, by=timedelta(seconds=30))
+    ahead.look_ahead()
+    broken.refresh_from_db()
+    assert (broken.state, "cannot be followed" in broken.pause_reason) == ("PAUSED", True)
+    assert Execution.objects.filter(schedule_id=sound.id, scheduled_for__gt=database_now()).exists()
+
+
 def test_a_missed_occurrence_of_a_paused_schedule_fires_nothing_until_it_is_resumed(workspace: Workspace) -> None:
     schedule = make(workspace)
     row = Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for")[0]
