@@ -15,7 +15,7 @@ from chronos_site.infra.clock import database_now
 from chronos_site.stack.receiver import Answer
 from chronos_site.tenancy.models import Workspace
 from execution import services, transitions
-from execution.dispatch import breaker
+from execution.dispatch import breaker, fence
 from execution.dispatch.breaker import BreakerState, read_breakers
 from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
@@ -212,6 +212,21 @@ def test_a_probe_that_its_rate_puts_off_makes_room_for_another(
     submit(free, engine)
     settle(free)
     assert states_of([free[0].id]) == {free[0].id: "SUCCEEDED"}
+
+
+def test_a_probe_whose_attempt_another_holds_makes_room_for_another(
+    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver, redis_server: redis.Redis
+) -> None:
+    open_it(workspace, receiver, engine)
+    wait_until(lambda: is_in(receiver, "half_open"))
+    fenced, free = make_executions(workspace, receiver.url(), 2)
+    redis_server.set(f"{fence.PREFIX}{fenced.id}:1", json.dumps({"claim": "another:1"}))
+    submit([fenced], engine)
+    wait_until(lambda: Execution.objects.get(id=fenced.id).attempt == 1)
+    wait_until(lambda: not any(row.probing for row in read_breakers()), timeout_s=3)
+    receiver.answer(Answer())
+    submit([free], engine)
+    wait_until(lambda: states_of([free.id]) == {free.id: "SUCCEEDED"})
 
 
 def test_redis_away_every_breaker_is_closed(
