@@ -4,8 +4,8 @@ Called by fan-out inside the transaction of its batch, with rows it has locked. 
 QUEUED, RUNNING or RETRYING for each key): two occurrences that are looked at by two fan-outs at the same moment, or by
 one, pass any other check. So one row per key is tried at a time, and whoever meets the constraint does what its policy
 says: `skip` ends it as SKIPPED; `queue_one` parks it until the other ends, a second parked one is SKIPPED;
-`cancel_running` asks the other to cancel, takes its key and goes. Nothing is passed over in silence: every SKIPPED row
-has its reason.
+`cancel_running` asks the other to cancel, takes its key and goes. A retry that a pause of its job had parked waits like
+`queue_one`, whatever its policy. Nothing is passed over in silence: every SKIPPED row has its reason.
 
 A parked row is let go by the end of the one before it, in the same transaction, and by the monitor's sweep.
 
@@ -39,6 +39,8 @@ class Keyed:
     id: UUID
     key: str
     policy: str
+    tried: bool
+    """A retry: whatever its policy, it is not passed over any more, and takes nothing over."""
 
 
 @dataclass(slots=True)
@@ -92,17 +94,18 @@ def _queue_alone(row: Keyed) -> bool:
 
 def _meet(row: Keyed, done: Admitted) -> None:
     """Another with this key is under way."""
-    if row.policy == Execution.Overlap.CANCEL_RUNNING:
+    waits = row.tried or row.policy == Execution.Overlap.QUEUE_ONE
+    if row.policy == Execution.Overlap.CANCEL_RUNNING and not row.tried:
         _take_over(row.key)
         if _queue_alone(row):
             done.queued.append(row.id)
         return  # Else a third was quicker, or has it locked: the next turn tries again.
-    if row.policy == Execution.Overlap.QUEUE_ONE and _park(row):
+    if waits and _park(row):
         done.parked += 1
         # It may have ended between the try and the parking.
         transitions.release_overlapped(keys=[row.key])
         return
-    reason = QUEUE_FULL if row.policy == Execution.Overlap.QUEUE_ONE else OVERLAP
+    reason = QUEUE_FULL if waits else OVERLAP
     done.skipped += len(transitions.skip_pending(ids=[row.id], reason=reason))
 
 

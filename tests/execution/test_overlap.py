@@ -181,6 +181,22 @@ def test_batches_that_meet_the_same_keys_in_another_order_do_not_lock_each_other
         take_queued_ids()
 
 
+@pytest.mark.parametrize("policy", ["skip", "queue_one", "cancel_running"])
+def test_a_retry_that_a_pause_of_its_job_held_waits_for_a_later_one_with_its_key(
+    workspace: Workspace, policy: str
+) -> None:
+    [tried] = make(workspace, policy)
+    Execution.objects.filter(id=tried.id).update(attempt=1, bucket_id=None, park_reason="job_paused")
+    [later] = make(workspace, policy)
+    fan_out()
+    Execution.objects.filter(id=tried.id).update(bucket_id=tried.bucket_id, park_reason="")
+    fan_out()
+    assert states_of([tried.id, later.id]) == {tried.id: "PENDING", later.id: "QUEUED"}
+    services.cancel_executions(workspace=workspace, ids=[later.id])
+    fan_out()
+    assert states_of([tried.id]) == {tried.id: "QUEUED"}
+
+
 def test_a_fan_out_waits_for_nobody_who_holds_what_it_would_take_over(workspace: Workspace) -> None:
     """Whoever locks several rows in the order of ids may hold the one under way and wait for one of the fan-out's."""
     [first] = make(workspace, "cancel_running")
