@@ -64,6 +64,8 @@ class Due:
     on_deadline: str
     concurrency_key: str | None
     overlap: str
+    tried: bool
+    """A retry that a pause of its job had parked."""
 
 
 def serve(*, bucket_id: int, budget_s: float = BUDGET_S) -> None:
@@ -198,7 +200,11 @@ def _queue(rows: list[Due], done: FanOut) -> set[UUID]:
     """PENDING → QUEUED, those with a concurrency key by the rule of overlap."""
     free = [row.id for row in rows if row.concurrency_key is None]
     queued = set(transitions.queue_pending(ids=free)) if free else set()
-    keyed = [overlap.Keyed(row.id, row.concurrency_key, row.overlap) for row in rows if row.concurrency_key is not None]
+    keyed = [
+        overlap.Keyed(row.id, row.concurrency_key, row.overlap, row.tried)
+        for row in rows
+        if row.concurrency_key is not None
+    ]
     if keyed:
         admitted = overlap.admit(keyed)
         done.skipped += admitted.skipped

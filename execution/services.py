@@ -31,6 +31,13 @@ JOB_PAUSED = "job_paused"
 MISFIRE = "misfire"
 """The park reason of what its schedule's misfire policy has to judge."""
 
+_LOCK_NOT_QUEUED = (
+    # In id order, as everybody does who takes several.
+    "SELECT id FROM execution_execution"
+    " WHERE schedule_id = ANY(%s) AND state = 'PENDING' AND trigger = 'schedule' AND run_no = 0 AND attempt = 0"
+    " AND (%s::timestamptz IS NULL OR scheduled_for > %s) ORDER BY id FOR UPDATE"
+)
+
 T = TypeVar("T")
 
 
@@ -205,16 +212,23 @@ def skip_occurrence(*, execution_id: UUID, reason: str) -> bool:
 def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[datetime]:
     """Delete a schedule's occurrences that are not yet QUEUED (later than `after`), under the schedule's lock.
 
-    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. Returns
-    their nominal times; the caller sets the schedule back to the first of them.
+    Deleted, not cancelled: a cancelled row would keep the occurrence's key, and it could not be made again. A retry
+    that waits for its job to be resumed is left: its receiver knows it by its id. Returns their nominal times; the
+    caller sets the schedule back to the first of them.
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "DELETE FROM execution_execution WHERE schedule_id = %s AND state = 'PENDING' AND trigger = 'schedule'"
-            " AND run_no = 0 AND (%s::timestamptz IS NULL OR scheduled_for > %s) RETURNING scheduled_for",
-            [schedule_id, after, after],
+            f"WITH held AS ({_LOCK_NOT_QUEUED})"  # noqa: S608 - constants
+            " DELETE FROM execution_execution e USING held WHERE e.id = held.id RETURNING e.scheduled_for",
+            [[schedule_id], after, after],
         )
         return sorted(row[0] for row in cursor.fetchall())
+
+
+def hold_occurrences(*, schedule_ids: Sequence[UUID], after: datetime | None) -> None:
+    """Lock what `withdraw_occurrences` would take of each: call it before one schedule is withdrawn after the other."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK_NOT_QUEUED, [list(schedule_ids), after, after])
 
 
 # --- job definitions -----------------------------------------------------------------------------

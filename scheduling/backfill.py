@@ -141,7 +141,7 @@ def _step(scope: Scope, after: UUID | None, limit: int) -> Step:
     """The next occurrences, as many as may run beside those that are under way. Raises TryLater where that is none."""
     schedule = (
         Schedule.objects.select_for_update(of=("self",), no_key=True)
-        .select_related("job_definition", "workspace")
+        .select_related("workspace")
         .get(workspace_id=scope.workspace_id, id=scope.filter["schedule"][0])
     )
     if schedule.state == Schedule.State.CANCELLED:

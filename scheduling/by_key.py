@@ -63,7 +63,6 @@ def _put(
 ) -> tuple[Schedule, bool]:
     found = (
         Schedule.objects.select_for_update(of=("self",))
-        .select_related("job_definition")
         .filter(workspace=workspace, external_key=new.external_key)
         .first()
     )

@@ -38,6 +38,8 @@ MOST_ON_RECORD = 100
 """Missed occurrences that get a SKIPPED row each; older ones are told by the schedule's report alone."""
 
 BY_HAND = "skipped_by_hand"
+CANNOT_BE_FOLLOWED = (ScheduleError, ValueError, OverflowError)
+"""What `plan` raises of a schedule that cannot be followed."""
 
 _INSTANT = timedelta(microseconds=1)
 
@@ -76,6 +78,11 @@ class Unplannable:
     error: Exception
 
 
+def why_not(error: Exception) -> str:
+    """The reason of a pause. Of a refusal by the tables the first line: the next ones show what was to be stored."""
+    return f"cannot be followed: {str(error).partition(chr(10))[0]}"[:200]
+
+
 def rhythm_of(schedule: Schedule) -> Rhythm:
     return Rhythm(
         expression=schedule.cron,
@@ -95,7 +102,7 @@ def plan_all(schedules: Sequence[Schedule], *, now: datetime) -> Iterator[Plan |
     for schedule in schedules:
         try:
             yield plan(schedule, now=now, known=known.get(schedule.id, frozenset()))
-        except (ScheduleError, ValueError, OverflowError) as error:
+        except CANNOT_BE_FOLLOWED as error:
             yield Unplannable(schedule, error)
 
 
@@ -174,7 +181,8 @@ def _judge_missed(
         limit=max(1, min(schedule.misfire_limit, planned.room + len(held))),
     )
     unmade = 0 if first is None else rhythm.count(first - _INSTANT, late_before)
-    total = len(held) + unmade - sum(at <= late_before for at in known)
+    # On record are also runs by hand, and what was skipped in another rhythm: neither is an occurrence of this one.
+    total = len(held) + unmade - sum(at <= late_before and rhythm.has(at) for at in known)
     snapshot, made = snapshot_of(schedule), set(held)
     late = [_caught_up(schedule, at, now, snapshot) for at in verdict.fire if at not in made]
     passed_over = (at for at in _latest_first(rhythm, first, late_before, (), known) if at not in verdict.fire)

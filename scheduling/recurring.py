@@ -185,10 +185,15 @@ def pause_failing(*, workspace_id: UUID, schedule_id: UUID, reason: str) -> None
 
 def _pause(schedule: Schedule, reason: str) -> Schedule:
     if transitions.pause_active(ids=[schedule.id], reason=reason):
-        _withdraw(schedule, after=None)
-        Schedule.objects.filter(id=schedule.id).update(next_run_at=schedule.next_run_at, run_count=schedule.run_count)
+        withdraw_all(schedule=schedule)
         schedule.refresh_from_db()
     return schedule
+
+
+def withdraw_all(*, schedule: Schedule) -> None:
+    """Take back what is not yet QUEUED and set the schedule back to it: judged on resume. Call under its lock."""
+    _withdraw(schedule, after=None)
+    Schedule.objects.filter(id=schedule.id).update(next_run_at=schedule.next_run_at, run_count=schedule.run_count)
 
 
 @transaction.atomic
@@ -203,8 +208,13 @@ def resume_schedule(*, workspace: Workspace, schedule_id: UUID) -> Schedule:
 
 @transaction.atomic
 def cancel_recurring(*, workspace: Workspace, schedule_id: UUID) -> tuple[Schedule, execution_services.Cancelled]:
-    """It fires no more: what is not yet QUEUED is withdrawn, what is under way is cancelled as far as it can be."""
+    """It fires no more: what is not yet QUEUED is withdrawn, what is under way is cancelled as far as it can be.
+
+    A completed one stays as it is, with its replays and backfills.
+    """
     schedule = Schedule.objects.select_for_update(of=("self",)).get(workspace=workspace, id=schedule_id)
+    if schedule.state == Schedule.State.COMPLETED:
+        return schedule, execution_services.Cancelled([], [], [])
     _withdraw(schedule, after=None)
     under_way = Execution.objects.filter(
         workspace=workspace, schedule_id=schedule.id, state__in=["PENDING", "QUEUED", "RUNNING", "RETRYING"]
@@ -285,6 +295,7 @@ def update_job_definition(
     )
     if job.version != before:
         now = database_now()
+        execution_services.hold_occurrences(schedule_ids=[schedule.id for schedule in schedules], after=now)
         for schedule in schedules:
             _withdraw(schedule, after=now)
             Schedule.objects.filter(id=schedule.id).update(
@@ -297,11 +308,8 @@ def update_job_definition(
 
 
 def _lock(workspace: Workspace, schedule_id: UUID) -> Schedule:
-    schedule = (
-        Schedule.objects.select_for_update(of=("self",))
-        .select_related("job_definition")
-        .get(workspace=workspace, id=schedule_id)
-    )
+    # Its job is not joined: who waited for the lock would get the job of before the wait, or none.
+    schedule = Schedule.objects.select_for_update(of=("self",)).get(workspace=workspace, id=schedule_id)
     if schedule.kind == Schedule.Kind.ONCE:
         raise NotRecurring("This schedule fires once. Change its run_at, or cancel it.", state=schedule.state)
     _refuse_ended(schedule)

@@ -205,7 +205,8 @@ def _kind(result: Result) -> str:
         return SILENT
     if result.state is State.RETRYING or result.dead_reason in ("attempts_exhausted", "too_old"):
         return FAILED
-    return SILENT if result.status is None else ALIVE
+    # A broker that has the message answers without a status.
+    return ALIVE if result.state is State.SUCCEEDED or result.status is not None else SILENT
 
 
 # --- for people and gauges -----------------------------------------------------------------------

@@ -60,6 +60,8 @@ class Flow:
                 log.warning("flow_unlimited", extra={"action": "flow", "unlimited": self.unlimited})
             for claim, wait_s, reason in over or []:
                 waiting[claim.id] = postponed(claim, wait_s, reason)
+            # A probe whose rate puts it off would keep the destination half-open, with nobody on the way there.
+            await self.release([claim for claim, _, _ in over or []])
         return waiting
 
     async def release(self, claims: Sequence[Claim]) -> None:

@@ -49,6 +49,7 @@ class Gate:
         waiting = await self._flow.look(claims)
         begun = await self._begin(claims, waiting)
         if begun is None:
+            await self._flow.release([claim for claim in claims if claim.id not in waiting])
             return Passed(unasked=list(claims))
         sent = {claim.id for claim in begun}
         await self._flow.release([claim for claim in claims if claim.id not in sent and claim.id not in waiting])
@@ -57,6 +58,7 @@ class Gate:
         fenced = await self._fence.take(begun)
         if fenced.held:
             log.warning("fence_held", extra={"action": "gate", "left_to_lease": len(fenced.held)})
+            await self._flow.release(fenced.held)
         return Passed(fenced.free, fenced.known)
 
     async def _begin(self, claims: Sequence[Claim], postponed: Mapping[UUID, Postponed]) -> list[Claim] | None:

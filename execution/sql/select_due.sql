@@ -19,11 +19,12 @@ busy AS MATERIALIZED (
           AND e.due_at <= clock_timestamp() + %(horizon_s)s * interval '1 second'
     )
 )
-SELECT due.id, due.job_definition_id, due.expired, due.on_deadline, due.concurrency_key, due.overlap
+SELECT due.id, due.job_definition_id, due.expired, due.on_deadline, due.concurrency_key, due.overlap, due.tried
 FROM busy
 CROSS JOIN LATERAL (
-    SELECT e.id, e.job_definition_id, e.due_at, e.on_deadline, e.concurrency_key, e.overlap,
-           coalesce(e.start_deadline <= clock_timestamp(), false) AS expired
+    SELECT e.id, e.job_definition_id, e.due_at, e.on_deadline, e.concurrency_key, e.overlap, e.attempt > 0 AS tried,
+           -- A retry that a pause of its job had parked has met the deadline of its start.
+           e.attempt = 0 AND coalesce(e.start_deadline <= clock_timestamp(), false) AS expired
     FROM execution_execution e
     WHERE e.bucket_id = %(bucket_id)s AND e.state = 'PENDING' AND e.workspace_id = busy.workspace_id
       AND e.due_at <= clock_timestamp() + %(horizon_s)s * interval '1 second'

@@ -31,6 +31,10 @@ class Rhythm:
         """The first occurrence strictly after `moment`; None where there is none any more."""
         return next(self._forwards(moment), None)
 
+    def has(self, moment: datetime) -> bool:
+        """Whether an occurrence lies at that very moment."""
+        return self.after(moment - _INSTANT) == moment
+
     def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
         """The first `limit` occurrences after `after` and not after `until`, in order."""
         return list(islice(takewhile(lambda at: at <= until, self._forwards(after)), limit))

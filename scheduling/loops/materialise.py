@@ -11,9 +11,9 @@ is one look into an index, however many schedules there are.
 import logging
 import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 
 from chronos_site.infra.clock import database_now
 from execution.models import JobDefinition
@@ -80,17 +80,28 @@ def _materialise_batch(done: Materialised, batch: int) -> int:
         else:
             _pause(planned, done)
     if plans:
-        done.made += occurrences.write(plans, now=now)
+        done.made += _write(plans, now, done)
     done.schedules += len(found)
     done.judged += sum(planned.report is not None for planned in plans)
     return len(found)
 
 
+def _write(plans: list[Plan], now: datetime, done: Materialised) -> int:
+    """What the tables refuse of one schedule must not keep the others from theirs: then each is written by itself."""
+    try:
+        with transaction.atomic():
+            return occurrences.write(plans, now=now)
+    except (IntegrityError, DataError) as error:
+        if len(plans) > 1:
+            return sum(_write([planned], now, done) for planned in plans)
+        _pause(Unplannable(plans[0].schedule, error), done)
+        return 0
+
+
 def _pause(cannot: Unplannable, done: Materialised) -> None:
+    reason = occurrences.why_not(cannot.error)
     log.error(
         "schedule_cannot_be_followed",
-        extra={"action": "materialise", "schedule_id": str(cannot.schedule.id)},
-        exc_info=cannot.error,
+        extra={"action": "materialise", "schedule_id": str(cannot.schedule.id), "reason": reason},
     )
-    reason = f"cannot be followed: {cannot.error}"[:200]
     done.paused += len(transitions.pause_active(ids=[cannot.schedule.id], reason=reason))

@@ -2,7 +2,9 @@
 
 Called by the task `tick`. Fan-out parks such rows (all was down, or their job was paused); here they are judged
 together with what was never made, under the schedule's lock. Those that fire go back into a bucket without a deadline,
-so that they are judged once; the others end as SKIPPED with the reason. Dying half-way changes nothing.
+so that they are judged once; the others end as SKIPPED with the reason. What comes back to a schedule that is paused
+meanwhile (from a worker, by a dispatch switch) is withdrawn and judged on resume. A schedule that cannot be followed is
+paused with the reason, and holds up nobody else. Dying half-way changes nothing.
 """
 
 import logging
@@ -10,13 +12,13 @@ from collections import defaultdict
 from datetime import datetime
 from uuid import UUID
 
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 
 from chronos_site.infra.clock import database_now
 from execution import services as execution_services
 from execution import transitions as execution_transitions
 from execution.models import Execution
-from scheduling import occurrences
+from scheduling import occurrences, recurring
 from scheduling.models import Schedule
 
 log = logging.getLogger(__name__)
@@ -38,18 +40,25 @@ def judge_missed() -> int:
 @transaction.atomic
 def _judge_schedule(schedule_id: UUID) -> int:
     schedule = (
-        Schedule.objects.filter(id=schedule_id)
-        .select_related("job_definition")
-        .select_for_update(of=("self",), skip_locked=True, no_key=True)
-        .first()
+        Schedule.objects.filter(id=schedule_id).select_for_update(of=("self",), skip_locked=True, no_key=True).first()
     )
-    rows = _lock_missed(schedule_id)
+    now = database_now()
+    rows = _lock_missed(schedule_id, now)
     if schedule is None or not rows:
         return 0
-    now = database_now()
+    if schedule.state == Schedule.State.PAUSED:
+        recurring.withdraw_all(schedule=schedule)
+        return len(rows)
     known = {} if schedule.next_run_at is None else occurrences.times_on_record([schedule])
-    planned = occurrences.plan(schedule, now=now, held=list(rows), known=known.get(schedule.id, frozenset()))
-    occurrences.write([planned], now=now)
+    try:
+        planned = occurrences.plan(schedule, now=now, held=list(rows), known=known.get(schedule.id, frozenset()))
+    except occurrences.CANNOT_BE_FOLLOWED as error:
+        return _pause(schedule, error)
+    try:
+        with transaction.atomic():
+            occurrences.write([planned], now=now)
+    except (IntegrityError, DataError) as error:
+        return _pause(schedule, error)
     verdict = planned.verdict
     assert verdict is not None  # noqa: S101 - rows were held, so they were judged
     execution_services.release_missed(ids=[rows[at] for at in planned.fire if at in rows], now=now)
@@ -62,11 +71,20 @@ def _judge_schedule(schedule_id: UUID) -> int:
     return len(rows)
 
 
-def _lock_missed(schedule_id: UUID) -> dict[datetime, UUID]:
-    """The schedule's parked rows by nominal time."""
+def _pause(schedule: Schedule, error: Exception) -> int:
+    """Nothing was judged: its rows are withdrawn with the pause."""
+    reason = occurrences.why_not(error)
+    log.error(
+        "schedule_cannot_be_followed",
+        extra={"action": "misfire", "schedule_id": str(schedule.id), "reason": reason},
+    )
+    recurring.pause_failing(workspace_id=schedule.workspace_id, schedule_id=schedule.id, reason=reason)
+    return 0
+
+
+def _lock_missed(schedule_id: UUID, now: datetime) -> dict[datetime, UUID]:
+    """The schedule's parked rows by nominal time. Those that lie ahead of a clock that was set back wait for it."""
+    parked = Execution.objects.filter(schedule_id=schedule_id, state="PENDING", park_reason="misfire", run_no=0)
     return dict(
-        Execution.objects.filter(schedule_id=schedule_id, state="PENDING", park_reason="misfire", run_no=0)
-        .order_by("id")
-        .select_for_update()
-        .values_list("scheduled_for", "id")
+        parked.filter(scheduled_for__lte=now).order_by("id").select_for_update().values_list("scheduled_for", "id")
     )

@@ -15,13 +15,13 @@ from chronos_site.infra.clock import database_now
 from chronos_site.stack.receiver import Answer
 from chronos_site.tenancy.models import Workspace
 from execution import services, transitions
-from execution.dispatch import breaker
+from execution.dispatch import breaker, fence
 from execution.dispatch.breaker import BreakerState, read_breakers
 from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
 from execution.models import Execution
 from tests.clients import ProgrammableReceiver
-from tests.making import make_executions, states_of
+from tests.making import make_executions, make_job, states_of
 from tests.processes import wait_until
 from tests.proxy import Proxy
 
@@ -191,6 +191,42 @@ def test_a_probe_that_is_not_sent_after_all_makes_room_for_another(
     submit(again, engine)
     settle(again)
     assert set(states_of([again[0].id]).values()) == {"SUCCEEDED"}
+
+
+def test_a_probe_that_its_rate_puts_off_makes_room_for_another(
+    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
+) -> None:
+    job = make_job(workspace, receiver.url(), limits={"rate_limit": {"per_minute": 1}})
+    receiver.answer(Answer(status=503))
+    # The turn of this minute.
+    submit(make_executions(workspace, receiver.url(), 1, job=job, limits=job.limits), engine)
+    receiver.wait_for(1)
+    open_it(workspace, receiver, engine)
+    wait_until(lambda: is_in(receiver, "half_open"))
+    limited = make_executions(workspace, receiver.url(), 1, job=job, limits=job.limits)
+    submit(limited, engine)
+    settle(limited)
+    assert Execution.objects.get(id=limited[0].id).state_reason == "flow_rate_limit"
+    receiver.answer(Answer())
+    free = make_executions(workspace, receiver.url(), 1)
+    submit(free, engine)
+    settle(free)
+    assert states_of([free[0].id]) == {free[0].id: "SUCCEEDED"}
+
+
+def test_a_probe_whose_attempt_another_holds_makes_room_for_another(
+    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver, redis_server: redis.Redis
+) -> None:
+    open_it(workspace, receiver, engine)
+    wait_until(lambda: is_in(receiver, "half_open"))
+    fenced, free = make_executions(workspace, receiver.url(), 2)
+    redis_server.set(f"{fence.PREFIX}{fenced.id}:1", json.dumps({"claim": "another:1"}))
+    submit([fenced], engine)
+    wait_until(lambda: Execution.objects.get(id=fenced.id).attempt == 1)
+    wait_until(lambda: not any(row.probing for row in read_breakers()), timeout_s=3)
+    receiver.answer(Answer())
+    submit([free], engine)
+    wait_until(lambda: states_of([free.id]) == {free.id: "SUCCEEDED"})
 
 
 def test_redis_away_every_breaker_is_closed(

@@ -12,6 +12,7 @@ import pytest
 from chronos_site.infra.clock import database_now
 from chronos_site.tenancy.models import Workspace
 from execution import switches, transitions
+from execution.dispatch.breaker import read_breakers
 from execution.dispatch.engine import Engine
 from execution.dispatch.runtime import build_engine
 from execution.domain.classify import Kind, classify
@@ -111,6 +112,25 @@ def test_a_broker_that_is_away_costs_an_attempt_and_the_next_one_delivers(
 
     wait_until(turn, timeout_s=20, step_s=0.2)
     assert int(headers_of(read(broker.bootstrap, "t", 1)[0])["X-Attempt-Number"]) >= 2
+
+
+def test_a_message_that_arrives_closes_the_breaker_of_its_cluster(
+    engine: Engine, workspace: Workspace, broker: OwnBroker, settings: Any
+) -> None:
+    settings.CHRONOS_BREAKER_FAILURES, settings.CHRONOS_BREAKER_PAUSE_S = 2, 0.5
+    make_topic(broker.bootstrap, "t")
+    broker.kill()
+    target = {"topic": "t", "bootstrap": broker.bootstrap}
+    lost = messages_for(workspace, target, 2, timeout_s=1.0)
+    submit(engine, lost)
+    wait_for(lost, "FAILED")
+    broker.start()
+    make_topic(broker.bootstrap, "t")
+    wait_until(lambda: [found.state for found in read_breakers()] == ["half_open"])
+    [probe] = messages_for(workspace, target)
+    submit(engine, [probe])
+    wait_for([probe], "SUCCEEDED")
+    wait_until(lambda: read_breakers() == [], told=lambda: str(read_breakers()))
 
 
 def test_a_broker_that_hangs_holds_up_nobody_else_and_its_message_is_given_up_in_time(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from uuid import UUID
 
@@ -15,10 +16,11 @@ from execution import fanout, services, transitions
 from execution.dispatch.engine import Engine
 from execution.loops import monitor
 from execution.models import Bucket, Execution
+from tests.broker import take_queued_ids
 from tests.clients import ProgrammableReceiver
 from tests.making import make_executions, states_of
 from tests.processes import wait_until
-from tests.threads import in_thread
+from tests.threads import closing, in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -155,6 +157,60 @@ def test_two_buckets_fanned_out_at_once_never_have_two_under_way(workspace: Work
             thread.join()
         states = list(Execution.objects.filter(concurrency_key=key).values_list("state", flat=True))
         assert states.count("QUEUED") == 1, states
+
+
+@pytest.mark.parametrize("policy", ["skip", "queue_one", "cancel_running"])
+def test_batches_that_meet_the_same_keys_in_another_order_do_not_lock_each_other_out(
+    workspace: Workspace, policy: str
+) -> None:
+    for turn in range(4):
+        keys = [f"{policy}-{turn}-{number}" for number in range(150)]
+        batches = [in_one_bucket([make(workspace, policy, key=key)[0] for key in each]) for each in (keys, keys[::-1])]
+        places = [batch[0].bucket_id for batch in batches]
+        if places[0] == places[1]:
+            assert places[0] is not None
+            places[1] = places[0] + 1
+            Execution.objects.filter(id__in=ids_of(batches[1])).update(bucket_id=places[1])
+        start = threading.Barrier(2)
+        with ThreadPoolExecutor(2) as pool:
+            done = [pool.submit(closing(_fan_out_at(start, place))) for place in places if place is not None]
+            assert [each.exception() for each in done] == [None, None]
+        rows = Execution.objects.filter(concurrency_key__in=keys, state="QUEUED")
+        assert set(rows.values_list("concurrency_key", flat=True)) == {*keys}
+        assert rows.count() == len(keys)
+        take_queued_ids()
+
+
+@pytest.mark.parametrize("policy", ["skip", "queue_one", "cancel_running"])
+def test_a_retry_that_a_pause_of_its_job_held_waits_for_a_later_one_with_its_key(
+    workspace: Workspace, policy: str
+) -> None:
+    [tried] = make(workspace, policy)
+    Execution.objects.filter(id=tried.id).update(attempt=1, bucket_id=None, park_reason="job_paused")
+    [later] = make(workspace, policy)
+    fan_out()
+    Execution.objects.filter(id=tried.id).update(bucket_id=tried.bucket_id, park_reason="")
+    fan_out()
+    assert states_of([tried.id, later.id]) == {tried.id: "PENDING", later.id: "QUEUED"}
+    services.cancel_executions(workspace=workspace, ids=[later.id])
+    fan_out()
+    assert states_of([tried.id]) == {tried.id: "QUEUED"}
+
+
+def test_a_fan_out_waits_for_nobody_who_holds_what_it_would_take_over(workspace: Workspace) -> None:
+    """Whoever locks several rows in the order of ids may hold the one under way and wait for one of the fan-out's."""
+    [first] = make(workspace, "cancel_running")
+    fan_out()
+    [second] = make(workspace, "cancel_running")
+    with transaction.atomic():
+        Execution.objects.select_for_update().get(id=first.id)
+        thread = in_thread(fan_out)
+        thread.join(5)
+        assert not thread.is_alive()
+        Execution.objects.select_for_update().get(id=second.id)
+    assert states_of([first.id, second.id]) == {first.id: "QUEUED", second.id: "PENDING"}
+    fan_out()
+    assert states_of([first.id, second.id]) == {first.id: "CANCELLED", second.id: "QUEUED"}
 
 
 def _fan_out_at(start: threading.Barrier, bucket_id: int) -> Callable[[], None]:

@@ -11,8 +11,10 @@ from chronos_site.tenancy.models import Workspace
 from execution.domain.states import TERMINAL, State
 from execution.loops.purge import purge_ended
 from execution.models import Bucket, DeadLetter, Execution, Worker
+from scheduling import recurring
 from scheduling.loops.purge import purge_spent_schedules
 from scheduling.models import Schedule
+from scheduling.recurring import Recurring
 from tests.clients import ApiClient
 from tests.making import make_executions
 
@@ -38,6 +40,20 @@ def test_only_ended_executions_past_their_retention_are_deleted(workspace: Works
     assert purge_ended(now_s=now_s()).executions == len(TERMINAL)
     kept = set(Execution.objects.values_list("id", flat=True))
     assert kept == {row.id for row in young.values()} | {row.id for state, row in old.items() if state not in TERMINAL}
+
+
+def test_the_word_that_an_occurrence_is_to_be_skipped_stays_until_its_time_is_long_over(workspace: Workspace) -> None:
+    target = {"url": URL, "method": "POST", "headers": {}}
+    yearly = recurring.create_recurring(workspace=workspace, new=Recurring(every_s=366 * 86_400, target=target))
+    skipped = recurring.skip_next(workspace=workspace, schedule_id=yearly.id)
+    Execution.objects.filter(id=skipped.id).update(finished_at=timezone.now() - LONG_AGO)
+    purge_ended(now_s=now_s())
+    assert Execution.objects.filter(id=skipped.id).exists()
+    Execution.objects.filter(id=skipped.id).update(due_at=timezone.now() - timedelta(seconds=1))
+    purge_ended(now_s=now_s())
+    assert Execution.objects.filter(id=skipped.id).exists(), "the schedule may not have come to it yet"
+    Execution.objects.filter(id=skipped.id).update(due_at=timezone.now() - LONG_AGO)
+    assert purge_ended(now_s=now_s()).executions == 1
 
 
 def test_an_open_dead_letter_keeps_its_execution_and_a_resolved_one_goes_with_it(workspace: Workspace) -> None:

@@ -9,16 +9,17 @@ import redis
 from django.utils import timezone
 
 from chronos_site.infra.clock import database_now
+from chronos_site.infra.ids import new_id
 from chronos_site.stack.receiver import Answer
 from chronos_site.tenancy.models import Workspace
-from execution import transitions
+from execution import fanout, services, transitions
 from execution.dispatch.engine import Engine
 from execution.fanout import LEAST_BACKLOG
 from execution.loops.retry import queue_due_retries
-from execution.models import DeadLetter, Execution
+from execution.models import Bucket, DeadLetter, Execution
 from tests.broker import take_queued_ids
 from tests.clients import ProgrammableReceiver
-from tests.making import make_executions, states_of
+from tests.making import make_executions, make_job, states_of
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,6 +57,43 @@ def test_a_retryable_answer_is_tried_again_with_the_next_attempt_number_until_it
     row.refresh_from_db()
     assert (row.attempt, row.last_error, row.last_error_text) == (3, "", "")
     assert not DeadLetter.objects.exists()
+
+
+@pytest.mark.parametrize("on_deadline", ["expire", "misfire"])
+def test_a_retry_that_a_pause_of_its_job_held_past_the_deadline_of_its_start_goes_on(
+    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver, on_deadline: str
+) -> None:
+    receiver.answer(Answer(status=503), Answer(status=200))
+    job = make_job(workspace, receiver.url())
+    [row] = make_executions(workspace, receiver.url(), job=job, retry=QUICK, schedule_id=new_id())
+    Execution.objects.filter(id=row.id).update(trigger="schedule", on_deadline=on_deadline)
+    start(engine, [row])
+    wait_until(lambda: states_of([row.id]) == {row.id: "RETRYING"})
+    services.pause_job_definition(workspace=workspace, job_id=job.id)
+    retry_until(engine, row.id, "PENDING")
+    Execution.objects.filter(id=row.id).update(start_deadline=database_now() - timedelta(seconds=1))
+    services.resume_job_definition(workspace=workspace, job_id=job.id)
+    for bucket_id in Bucket.objects.values_list("id", flat=True):
+        fanout.fan_out(bucket_id=bucket_id)
+    assert states_of([row.id]) == {row.id: "QUEUED"}
+    engine.submit(take_queued_ids())
+    wait_until(lambda: states_of([row.id]) == {row.id: "SUCCEEDED"})
+    assert [request.headers["x-attempt-number"] for request in receiver.requests] == ["1", "2"]
+
+
+def test_a_retry_that_a_pause_of_its_job_holds_is_not_withdrawn_to_be_made_again(
+    engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
+) -> None:
+    receiver.answer(Answer(status=503))
+    job, schedule_id = make_job(workspace, receiver.url()), new_id()
+    [row] = make_executions(workspace, receiver.url(), job=job, retry=QUICK, schedule_id=schedule_id)
+    Execution.objects.filter(id=row.id).update(trigger="schedule")
+    start(engine, [row])
+    wait_until(lambda: states_of([row.id]) == {row.id: "RETRYING"})
+    services.pause_job_definition(workspace=workspace, job_id=job.id)
+    retry_until(engine, row.id, "PENDING")
+    assert services.withdraw_occurrences(schedule_id=schedule_id, after=None) == []
+    assert states_of([row.id]) == {row.id: "PENDING"}
 
 
 def test_exhausted_attempts_end_in_a_dead_letter(

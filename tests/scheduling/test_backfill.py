@@ -228,6 +228,15 @@ def test_a_cancelled_schedule_is_filled_no_further(api: ApiClient) -> None:
     assert backfills().count() == 5
 
 
+def test_a_cancel_that_is_refused_leaves_the_backfill_of_a_completed_schedule_alone(api: ApiClient) -> None:
+    made = make(api)
+    Execution.objects.all().delete()
+    Schedule.objects.update(state="COMPLETED", next_run_at=None)
+    step(fill(api, made, max_running=5))
+    assert api.post(f"/v1/schedules/{made['id']}/cancel").status_code == 409
+    assert list(backfills().values_list("state", flat=True)) == ["PENDING"] * 5
+
+
 def test_an_aborted_backfill_makes_no_more(api: ApiClient) -> None:
     made = make(api)
     answer = fill(api, made, max_running=5)

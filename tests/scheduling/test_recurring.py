@@ -1,10 +1,12 @@
 """Schedules that recur, through their services: edits, pauses, ends, failures in a row."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from chronos_site.infra.clock import database_now
@@ -19,7 +21,8 @@ from scheduling.loops.settle import settle_schedules
 from scheduling.models import Schedule
 from scheduling.recurring import Recurring
 from tests.making import make_job
-from tests.threads import in_thread
+from tests.processes import wait_until
+from tests.threads import closing, in_thread, lock_waiters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -217,6 +220,66 @@ def test_a_cancel_ends_the_rhythm_and_what_waits(workspace: Workspace) -> None:
     assert (cancelled.state, cancelled.next_run_at) == ("CANCELLED", None)
     assert len(answer.done) >= 1  # What was QUEUED; the rest was taken back.
     assert {state for _, state, _ in occurrences_of(schedule)} == {"CANCELLED"}
+
+
+def test_an_edit_and_a_cancel_of_the_same_occurrences_do_not_lock_each_other_out(workspace: Workspace) -> None:
+    schedule = make(workspace, "*/30 * * * * *")
+    rows = list(Execution.objects.filter(schedule_id=schedule.id).order_by("scheduled_for"))[-3:]
+    Execution.objects.filter(schedule_id=schedule.id).delete()
+    for row, id_ in zip(rows, sorted((row.id for row in rows), reverse=True), strict=True):  # Made in another order.
+        row.id = id_
+        row.save(force_insert=True)
+    ids = [row.id for row in rows]
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            Execution.objects.select_for_update().get(id=ids[1])
+            edit = pool.submit(closing(lambda: recurring.pause_schedule(workspace=workspace, schedule_id=schedule.id)))
+            wait_until(lambda: lock_waiters() == 1)
+            cancel = pool.submit(closing(lambda: services.cancel_executions(workspace=workspace, ids=ids)))
+            wait_until(lambda: lock_waiters() == 2)
+        assert (edit.exception(), cancel.exception()) == (None, None)
+
+
+def test_an_edit_of_a_job_and_a_cancel_of_its_occurrences_do_not_lock_each_other_out(workspace: Workspace) -> None:
+    job = make_job(workspace, "http://127.0.0.1:9/")
+    for _ in range(2):
+        make(workspace, "*/30 * * * * *", job_definition=job, target=None)
+    ids = sorted(Execution.objects.values_list("id", flat=True), reverse=True)
+    rows = list(Execution.objects.order_by("schedule_id", "-scheduled_for"))
+    Execution.objects.all().delete()
+    for row, id_ in zip(rows, ids, strict=True):  # The first schedule's are the last in the order of ids.
+        row.id = id_
+        row.save(force_insert=True)
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            Execution.objects.select_for_update().get(id=ids[0])
+            edit = pool.submit(
+                closing(
+                    lambda: recurring.update_job_definition(
+                        workspace=workspace, job_id=job.id, expected_version=None, payload={"v": 2}
+                    )
+                )
+            )
+            wait_until(lambda: lock_waiters() == 1)
+            some = [ids[-1], ids[1]]
+            cancel = pool.submit(closing(lambda: services.cancel_executions(workspace=workspace, ids=some)))
+            wait_until(lambda: lock_waiters() == 2)
+        assert (edit.exception(), cancel.exception()) == (None, None)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_who_waits_for_an_edit_that_names_another_job_goes_on_with_that_job(workspace: Workspace, before: bool) -> None:
+    first, second = make_job(workspace, "http://127.0.0.1:9/first"), make_job(workspace, "http://127.0.0.1:9/second")
+    source = {"job_definition": first, "target": None} if before else {}
+    schedule = make(workspace, "0 0 1 1 *", **source)
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            update(schedule, job_definition=second, target=None)
+            skip = pool.submit(closing(lambda: recurring.skip_next(workspace=workspace, schedule_id=schedule.id)))
+            wait_until(lambda: lock_waiters() == 1)
+        assert skip.exception() is None
+    skipped = Execution.objects.get(schedule_id=schedule.id)
+    assert (skipped.state, skipped.job_definition_id, skipped.target) == ("SKIPPED", second.id, second.target)
 
 
 def test_overlap_holds_between_occurrences_of_one_schedule(workspace: Workspace) -> None:
