@@ -104,4 +104,3 @@ def room_in_backlog() -> int:
         )
         rate = float(cursor.fetchone()[0])
     return int(max(LEAST_BACKLOG, rate * BACKLOG_S / CHUNK)) - waiting
-

@@ -65,7 +65,7 @@ def ingest(job: BulkJob, *, seq: int) -> str | None:
     except Superseded:
         return None
     except storage.ObjectMissing:
-        return _refuse(job, seq, "file_missing", "The uploaded file is no longer in the object storage. Upload it again.")
+        return _refuse(job, seq, "file_missing", "The file is no longer in the object storage. Upload it again.")
     except (CsvError, TemplateError) as error:
         return _refuse(job, seq, error.code, str(error))
 
@@ -92,7 +92,10 @@ def _open(job: BulkJob, stream: Any, seq: int) -> RowReader:
         return RowReader(stream, delimiter=job.delimiter, after=place)
     reader = RowReader(stream, delimiter=job.delimiter)
     compile_template(target=job.target, payload=job.payload).check_columns(reader.columns)
-    if not transitions.note_columns(job_id=job.id, seq=seq, columns=reader.columns):
+    kept = transitions.note_columns(
+        job_id=job.id, seq=seq, columns=reader.columns, offset=reader.offset, line=reader.line
+    )
+    if not kept:
         raise Superseded
     job.columns = list(reader.columns)
     return reader
@@ -139,24 +142,20 @@ class _Lines:
         job = str(job_id)
         bad = 0
         count = 0
-        for row in reader:
-            number = row.number
+        for count, row in enumerate(reader, start=1):
+            key = f"{base | row.number:032x}\t{job}\t{row.line}"
             if isinstance(row, RowError):
                 bad += 1
-                text = TEXTS[row.code]
-                yield (
-                    f"{base | number:032x}\t{job}\t{row.line}\t\\N\t{RecordState.INVALID.value}\t{row.code}\t{text}\tnow\n"
-                )
+                yield f"{key}\t\\N\tINVALID\t{row.code}\t{TEXTS[row.code]}\tnow\n"
             else:
                 # No value holds a NUL, so it can stand between them until the special characters are seen to.
                 values = "\0".join(row.values.values())
                 if _IS_SPECIAL.search(values):
                     values = values.translate(_SPECIAL)
                 values = values.replace("\0", '","')
-                yield f'{base | number:032x}\t{job}\t{row.line}\t{{"{values}"}}\tPENDING\t\t\t\\N\n'
-            count += 1
+                yield f'{key}\t{{"{values}"}}\tPENDING\t\t\t\\N\n'
             if count % CHUNK == 0:
-                self._add_chunk(number, CHUNK, bad)
+                self._add_chunk(row.number, CHUNK, bad)
                 bad = 0
                 if count >= PIECE_ROWS or row.end - begun >= PIECE_BYTES:
                     break

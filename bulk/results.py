@@ -66,7 +66,6 @@ def _write(job: BulkJob, seq: int) -> int:
             out.writerow(HEADER)
             # A cursor on the server, which lives in a transaction: the rows are read some at a time.
             with transaction.atomic(), connection.chunked_cursor() as cursor:
-                cursor.itersize = AT_ONCE
                 cursor.execute(
                     "SELECT id, state, attempt, last_status, last_error, last_error_text, response_excerpt"
                     " FROM bulk_bulkrecord WHERE id BETWEEN %s AND %s ORDER BY id",

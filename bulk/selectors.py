@@ -10,9 +10,7 @@ from bulk.models import BulkJob, BulkRecord
 from chronos_site.tenancy.models import Workspace
 
 
-def bulk_jobs(
-    *, workspace: Workspace, states: Sequence[str] = (), job_ids: Sequence[UUID] = ()
-) -> QuerySet[BulkJob]:
+def bulk_jobs(*, workspace: Workspace, states: Sequence[str] = (), job_ids: Sequence[UUID] = ()) -> QuerySet[BulkJob]:
     found = BulkJob.objects.filter(workspace=workspace)
     if states:
         found = found.filter(state__in=states)

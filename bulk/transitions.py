@@ -1,8 +1,8 @@
 """The only writer of the states of bulk jobs, chunks and records: one function per edge of `bulk.domain.states`.
 
 Each is a guarded UPDATE that returns what it really changed. Rows are locked before their chunks, both in the order of
-their ids, and nobody waits for a row while it holds a chunk that others count in. Functions of the engine are coroutines
-on a connection of its own pool, the others use Django's connection.
+their ids, and nobody waits for a row while it holds a chunk that others count in. Functions of the engine are
+coroutines on a connection of its own pool, the others use Django's connection.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -94,13 +94,13 @@ def release_work(*, job_id: UUID, seq: int) -> None:
     )
 
 
-def note_columns(*, job_id: UUID, seq: int, columns: Sequence[str]) -> bool:
-    """No edge: the header has been read."""
+def note_columns(*, job_id: UUID, seq: int, columns: Sequence[str], offset: int, line: int) -> bool:
+    """No edge: the header has been read, and ends there."""
     return bool(
         _count(
-            "UPDATE bulk_bulkjob SET columns = %(columns)s WHERE id = %(id)s AND work_seq = %(seq)s"
-            " AND state = 'INGESTING'",
-            {"id": job_id, "seq": seq, "columns": list(columns)},
+            "UPDATE bulk_bulkjob SET columns = %(columns)s, cursor_offset = %(offset)s, cursor_line = %(line)s"
+            " WHERE id = %(id)s AND work_seq = %(seq)s AND state = 'INGESTING'",
+            {"id": job_id, "seq": seq, "columns": list(columns), "offset": offset, "line": line},
         )
     )
 
@@ -127,7 +127,7 @@ def advance_cursor(*, job_id: UUID, seq: int, offset: int, line: int, rows: int,
 
 
 def finish_ingest(*, job_id: UUID, seq: int) -> str | None:
-    """INGESTING → RUNNING | PAUSED, as the job is to wait for a start or not. The new state; None: not ours any more."""
+    """INGESTING → RUNNING | PAUSED, as it is to wait for a start or not. The new state; None: not ours any more."""
     rows = _rows(
         "UPDATE bulk_bulkjob SET state = CASE WHEN held THEN 'PAUSED' ELSE 'RUNNING' END,"
         " ingested_at = clock_timestamp(), work_lease_until = NULL"
@@ -229,7 +229,7 @@ def take_chunks(*, shares: Mapping[UUID, int]) -> list[TakenChunk]:
 
 
 def untake_chunks(*, ids: Sequence[UUID]) -> None:
-    """QUEUED → WAITING: they could not be published, or their job does not run. Rows of them that are under way, go on."""
+    """QUEUED → WAITING: rows of them were not published, or not taken. Rows of them that are under way go on."""
     _count(
         "UPDATE bulk_bulkchunk SET state = 'WAITING', lease_until = NULL WHERE id = ANY(%(ids)s) AND state = 'QUEUED'",
         {"ids": list(ids)},

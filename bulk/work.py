@@ -25,9 +25,7 @@ def work(job_id: UUID) -> str | None:
     try:
         state = (ingest.ingest if job.state == JobState.INGESTING else results.finish)(job, seq=seq)
     except (StorageError, DatabaseError) as error:
-        log.warning(
-            "bulk_work_waits", extra={"action": "bulk", "bulk_job_id": str(job_id), "error": str(error)[:300]}
-        )
+        log.warning("bulk_work_waits", extra={"action": "bulk", "bulk_job_id": str(job_id), "error": str(error)[:300]})
         return None
     if state is not None:
         log.info("bulk_job", extra={"action": "bulk", "bulk_job_id": str(job_id), "state": state})

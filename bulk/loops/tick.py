@@ -1,9 +1,9 @@
 """The tick of bulk jobs: every second, whatever their rows and files need to get on.
 
-Called by the task `bulk.tasks.tick`, which the leading beat replica sends. What it promises: a file that nobody reads is
-read; chunks are published as workers deliver them; rows that wait are published when they are due; rows whose message or
-worker was lost are found within a minute; what is cancelled ends; counts follow within a second; a job whose rows have
-all ended gets its results. Two ticks at once: the second leaves. Dying half-way leaves the rest to the next.
+Called by the task `bulk.tasks.tick`, which the leading beat replica sends. What it promises: a file that nobody reads
+is read; chunks are published as workers deliver them; rows that wait are published when they are due; rows whose
+message or worker was lost are found within a minute; what is cancelled ends; counts follow within a second; a job whose
+rows have all ended gets its results. Two at once share the rows. Dying half-way leaves the rest to the next.
 """
 
 import logging

@@ -39,7 +39,15 @@ _OURS = {
     "transfer-encoding",
     "upgrade",
 }
-_OURS |= {"traceparent", "x-attempt-number", "x-bulk-job-id", "x-bulk-row", "x-execution-id", "x-job-id", "x-scheduled-for"}
+_OURS |= {
+    "traceparent",
+    "x-attempt-number",
+    "x-bulk-job-id",
+    "x-bulk-row",
+    "x-execution-id",
+    "x-job-id",
+    "x-scheduled-for",
+}
 _OUR_FAMILIES = ("proxy-", "webhook-")
 
 

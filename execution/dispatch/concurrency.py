@@ -39,7 +39,8 @@ async def find_crowded(
 ) -> dict[UUID, Postponed]:
     """Which of these limited claims find no place, and when they ask again. Call in the transaction that begins them.
 
-    `beside` counts what another source has under way of the same job definitions. First due, first served. A claim of the wave that has begun already (the reply was lost) counts as one that asks.
+    `beside` counts what another source has under way of the same job definitions. First due, first served. A claim of
+    the wave that has begun already (the reply was lost) counts as one that asks.
     """
     by_job: dict[UUID, list[Claim]] = defaultdict(list)
     for claim in sorted(claims, key=lambda claim: (claim.due_at, claim.id)):

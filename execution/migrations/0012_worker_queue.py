@@ -4,15 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('execution', '0011_kafka'),
+        ("execution", "0011_kafka"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='worker',
-            name='queue',
-            field=models.CharField(db_default='job-dispatch', default='job-dispatch', help_text='The queue that it delivers from.', max_length=64),
+            model_name="worker",
+            name="queue",
+            field=models.CharField(
+                db_default="job-dispatch",
+                default="job-dispatch",
+                help_text="The queue that it delivers from.",
+                max_length=64,
+            ),
         ),
     ]

@@ -51,14 +51,15 @@ def messages(queue: str) -> list[list[Any]]:
     return taken
 
 
-def turn(engine: Engine | None = None) -> None:
-    """One tick, and the work that it, or whoever came before, has published."""
+def turn(engine: Engine | None = None) -> bool:
+    """One tick, and the work that it, or whoever came before, has published. Always true, for conditions."""
     tick()
     for (job_id,) in messages(INGEST_QUEUE):
         work.work(UUID(job_id))
     if engine is not None:
         for job_id, numbers in messages(RECORDS_QUEUE):
             engine.submit([row_id(UUID(job_id), number) for number in numbers])
+    return True
 
 
 def run_to_end(job: BulkJob, engine: Engine, timeout_s: float = 20) -> BulkJob:

@@ -98,9 +98,9 @@ def test_a_pause_begins_no_further_row_and_a_start_goes_on(
     engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
 ) -> None:
     bulk = make_bulk_job(workspace, make_job(workspace, receiver.url()), "id\n" + "1\n" * 5000)
-    wait_until(lambda: (turn(engine), len(receiver.requests) > 200)[1])
+    wait_until(lambda: turn(engine) and len(receiver.requests) > 200)
     services.pause_bulk_job(workspace=workspace, job_id=bulk.id)
-    wait_until(lambda: (turn(engine), "RUNNING" not in states_of(bulk))[1])
+    wait_until(lambda: turn(engine) and "RUNNING" not in states_of(bulk))
     count = len(receiver.requests)
     for _ in range(5):
         turn(engine)
@@ -115,7 +115,7 @@ def test_a_cancelled_job_sends_no_more_and_its_counts_add_up(
     engine: Engine, workspace: Workspace, receiver: ProgrammableReceiver
 ) -> None:
     bulk = make_bulk_job(workspace, make_job(workspace, receiver.url()), "id\n" + "1\n" * 5000)
-    wait_until(lambda: (turn(engine), len(receiver.requests) > 100)[1])
+    wait_until(lambda: turn(engine) and len(receiver.requests) > 100)
     services.cancel_bulk_job(workspace=workspace, job_id=bulk.id)
     done = run_to_end(bulk, engine)
     assert done.state == "CANCELLED"

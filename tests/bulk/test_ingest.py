@@ -57,9 +57,7 @@ def test_a_reader_that_dies_after_any_piece_is_followed_without_loss_or_double(
             break
     assert (bulk.state, bulk.total, bulk.invalid) == ("RUNNING", 1050, 350)
     rows = rows_of(bulk)
-    assert [row.values and row.values[0] for row in rows] == [
-        str(n) if n % 3 else None for n in range(1, 1051)
-    ]
+    assert [row.values and row.values[0] for row in rows] == [str(n) if n % 3 else None for n in range(1, 1051)]
     assert [row.values[1] for row in rows if row.values] == [f"a\nb{n}" for n in range(1, 1051) if n % 3]
     chunks = BulkChunk.objects.order_by("id")
     assert [chunk.rows for chunk in chunks] == [100] * 10 + [50]
