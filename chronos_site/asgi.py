@@ -17,7 +17,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 _django = get_wsgi_application()
 
 # The limit's own module needs Django's registry, so it comes after the line above.
-from chronos_site.api.body_limit import App, BodyLimit  # noqa: E402
+from chronos_site.api.body_limit import App, BodyLimit, Uploads  # noqa: E402
 from chronos_site.infra.wsgi import WsgiThreads  # noqa: E402
 from chronos_site.observability.tracing import FlushAtShutdown  # noqa: E402
 
@@ -36,4 +36,13 @@ def _folders_of_apps() -> list[str]:
 
 
 _threaded = WsgiThreads(_with_static_files(_django), workers=settings.CHRONOS_WEB_THREADS)
-application = FlushAtShutdown(BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE))
+FORM_BYTES = 64 * 1024
+"""What a form with a file has beside the file."""
+
+_uploads = Uploads(
+    path="/v1/bulk-jobs",
+    max_bytes=settings.CHRONOS_BULK_MAX_BYTES + FORM_BYTES,
+    # Each holds a thread for as long as its client takes: the others are for everybody else.
+    at_once=max(1, settings.CHRONOS_WEB_THREADS // 2),
+)
+application = FlushAtShutdown(BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE, _uploads))

@@ -21,6 +21,7 @@ urlpatterns = [
     path("v1/", include("chronos_site.tenancy.api.urls")),
     path("v1/", include("execution.api.urls")),
     path("v1/", include("scheduling.api.urls")),
+    path("v1/", include("bulk.api.urls")),
     re_path(r"^v1(?:/.*)?$", api.unmatched),
 ]
 

@@ -29,6 +29,16 @@ def job_definition(*, workspace: Workspace, job_id: UUID) -> JobDefinition:
     return job_definitions(workspace=workspace).get(id=job_id)
 
 
+def find_job_definition(*, workspace: Workspace, id_or_name: str) -> JobDefinition | None:
+    """A name may look like an id: the id is looked for first."""
+    found = job_definitions(workspace=workspace)
+    try:
+        by_id = found.filter(id=UUID(id_or_name)).first()
+    except ValueError:
+        by_id = None
+    return by_id or found.filter(name=id_or_name).first()
+
+
 def executions(
     *,
     workspace: Workspace,

@@ -90,7 +90,11 @@ def _key(request: Request) -> str | None:
 
 def _body_hash(request: Request) -> str:
     """Of the request's meaning: spaces and the order of names in objects do not count."""
-    text = json.dumps([request.META.get("QUERY_STRING", ""), request.data], sort_keys=True)
+    data = request.data
+    if isinstance(data, dict):
+        # An uploaded file stands for its content.
+        data = {name: getattr(value, "sha256", value) for name, value in data.items()}
+    text = json.dumps([request.META.get("QUERY_STRING", ""), data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -121,7 +121,7 @@ class ProblemAutoSchema(AutoSchema):
 
     def _get_paginator(self) -> Any:
         """A list right under /v1 comes in pages; one below a resource (`…/{id}/attempts`) is short and comes whole."""
-        return _Page(paged="{" not in self.path)
+        return _Page(paged=getattr(self.view, "paged", "{" not in self.path))
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
