@@ -282,9 +282,7 @@ def _open(base: str, key: str, length: int, body: bytes) -> socket.socket:
 def _raw(base: str, key: str, length: int, body: bytes) -> bytes:
     with _open(base, key, length, body) as link:
         told = b""
-        while b"\r\n\r\n" not in told or len(told) < 200:
-            piece = link.recv(4096)
-            if not piece:
-                break
+        # Every answer here ends the connection.
+        while piece := link.recv(4096):
             told += piece
         return told
