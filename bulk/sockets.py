@@ -139,7 +139,7 @@ class Nowhere(AsyncWebsocketConsumer):
 
 
 def workspace_of_caller(scope: dict[str, Any]) -> UUID:
-    """The workspace whose jobs the caller may watch. Raises CloseError. Asked on connect and while the socket is open."""
+    """The workspace whose jobs the caller may watch, asked on connect and again later. Raises CloseError."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     if "authorization" in headers:
         return _workspace_of_key(headers["authorization"])
