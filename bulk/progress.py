@@ -9,6 +9,7 @@ from django.db import connection
 from bulk.domain.numbering import range_of
 from bulk.domain.states import JobState
 from bulk.models import BulkJob
+from bulk.watchers import tell
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.sql import statement
 
@@ -28,6 +29,7 @@ def count(jobs: Sequence[BulkJob]) -> list[UUID]:
         )
         sums = {row[0]: row[1:] for row in cursor.fetchall()}
     over: list[UUID] = []
+    moved: list[UUID] = []
     for job in jobs:
         *counts, done = sums[job.id]
         before = job.succeeded + job.failed + job.cancelled
@@ -48,8 +50,10 @@ def count(jobs: Sequence[BulkJob]) -> list[UUID]:
                 rate_per_s=job.rate_per_s,
                 counted_at=now,
             )
+            moved.append(job.id)
         if done and (job.work_lease_until is None or job.work_lease_until < now):
             over.append(job.id)
+    tell(moved)
     return over
 
 

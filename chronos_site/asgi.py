@@ -1,15 +1,17 @@
-"""The web process: Django, behind the limit on bodies. Its last spans are sent before it ends.
+"""The web process: Django, behind the limit on bodies, and the WebSockets. Its last spans are sent before it ends.
 
 Every view is synchronous, so Django runs as the WSGI application that it then is, each request whole on one thread of a
 pool: as an ASGI application it would change threads for every middleware, and start a thread for every request.
 """
 
 import os
-from typing import cast
+from typing import Any, cast
 
+from channels.routing import URLRouter
 from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.wsgi import get_wsgi_application
+from django.urls import path, re_path
 from servestatic import ServeStatic
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
@@ -17,6 +19,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 _django = get_wsgi_application()
 
 # The limit's own module needs Django's registry, so it comes after the line above.
+from bulk.sockets import BulkJobSocket, Nowhere  # noqa: E402
 from chronos_site.api.body_limit import App, BodyLimit, Uploads  # noqa: E402
 from chronos_site.infra.wsgi import WsgiThreads  # noqa: E402
 from chronos_site.observability.tracing import FlushAtShutdown  # noqa: E402
@@ -45,4 +48,14 @@ _uploads = Uploads(
     # Each holds a thread for as long as its client takes: the others are for everybody else.
     at_once=max(1, settings.CHRONOS_WEB_THREADS // 2),
 )
-application = FlushAtShutdown(BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE, _uploads))
+_http = BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE, _uploads)
+_sockets = URLRouter(
+    [path("ws/v1/bulk-jobs/<str:job_id>", BulkJobSocket.as_asgi()), re_path("", Nowhere.as_asgi())],
+)
+
+
+async def _by_protocol(scope: Any, receive: Any, send: Any) -> None:
+    await (_sockets if scope["type"] == "websocket" else _http)(scope, receive, send)
+
+
+application = FlushAtShutdown(_by_protocol)

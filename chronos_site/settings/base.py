@@ -77,6 +77,16 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = env.redis_url("REDIS_URL")
+# Messages to open WebSockets. Published, not kept: a process that dies leaves nothing behind.
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {
+            "hosts": [{"address": REDIS_URL, "socket_connect_timeout": 3, "socket_keepalive": True}],
+            "prefix": "chronos-sockets",
+        },
+    }
+}
 MONGO_URL = env.optional("MONGO_URL")
 MONGO_DATABASE = env.text("MONGO_DATABASE", "chronos")
 

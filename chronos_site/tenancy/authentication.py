@@ -33,9 +33,8 @@ class ApiKeyAuthentication(BaseAuthentication):
     """`request.auth` becomes the ApiKey with its workspace. Never returns None: no other way in may follow."""
 
     def authenticate(self, request: Request) -> tuple[KeyPrincipal, ApiKey]:
-        key = _live_key(_bearer(request.headers.get("Authorization")))
+        key = key_of_header(request.headers.get("Authorization"))
         context.workspace_id.set(str(key.workspace_id))
-        _note_use(key)
         return KeyPrincipal(f"key {key.prefix}"), key
 
     def authenticate_header(self, request: Request) -> str:
@@ -45,6 +44,13 @@ class ApiKeyAuthentication(BaseAuthentication):
 def calling_key(request: Request) -> ApiKey:
     """The key that an authenticated request came with, and its workspace: what `request.auth` is, by its type."""
     return cast("ApiKey", request.auth)
+
+
+def key_of_header(header: str | None) -> ApiKey:
+    """The live key that an Authorization header holds; its use is noted. Raises AuthenticationFailed."""
+    key = _live_key(_bearer(header))
+    _note_use(key)
+    return key
 
 
 def _bearer(header: str | None) -> str:
