@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.chaos.world import World
 
-SOURCES = ("chronos_site", "execution", "scheduling", "manage.py")
+SOURCES = ("chronos_site", "execution", "scheduling", "bulk", "manage.py")
 
 
 @dataclass(frozen=True, slots=True)
