@@ -20,7 +20,7 @@ from tests.bench.ground import Ground, bench_ground
 
 console = Console(width=140, highlight=False)
 
-PARTS = ("peers", "delivery", "lateness", "memory", "claims", "api", "materialise")
+PARTS = ("peers", "delivery", "lateness", "memory", "claims", "api", "materialise", "bulk")
 
 
 def main() -> int:
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="PART,PART", default=",".join(PARTS), help="of %(default)s")
     parser.add_argument("--runs", type=int, default=3, help="medians of so many runs (%(default)s)")
     parser.add_argument("--pending", type=int, default=1_000_000, help="pending rows beside the claims (%(default)s)")
+    parser.add_argument("--bulk-2gb", action="store_true", help="let `bulk` read a file of 2 GB as well (ten minutes)")
     arguments = parser.parse_args()
     unknown = set(arguments.only.split(",")) - set(PARTS)
     if unknown:
@@ -36,7 +37,7 @@ def main() -> int:
     figures: list[Figure] = []
     failed: list[str] = []
     with bench_ground() as ground:
-        parts = _parts(ground, runs=arguments.runs, pending=arguments.pending)
+        parts = _parts(ground, runs=arguments.runs, pending=arguments.pending, large=arguments.bulk_2gb)
         for name in arguments.only.split(","):
             begun = time.monotonic()
             try:
@@ -55,8 +56,8 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _parts(ground: Ground, *, runs: int, pending: int) -> dict[str, Callable[[], list[Figure]]]:
-    from tests.bench import api, claims, delivery, lateness, materialise, memory  # noqa: PLC0415 - they need Django
+def _parts(ground: Ground, *, runs: int, pending: int, large: bool) -> dict[str, Callable[[], list[Figure]]]:
+    from tests.bench import api, bulk, claims, delivery, lateness, materialise, memory  # noqa: PLC0415 - they need Django
     from tests.bench.arrivals import SinkProcess  # noqa: PLC0415
     from tests.bench.peers import run  # noqa: PLC0415
 
@@ -69,6 +70,7 @@ def _parts(ground: Ground, *, runs: int, pending: int) -> dict[str, Callable[[],
         "claims": lambda: claims.measure_claims(pending=pending),
         "api": lambda: api.measure_api(ground, runs=runs),
         "materialise": materialise.measure,
+        "bulk": lambda: bulk.measure_bulk(ground, sink, runs=runs, large=large),
     }
 
 

@@ -14,7 +14,7 @@ import psutil
 from django.core.management import call_command
 
 from chronos_site.stack.accounts import make_temporary_home, remove_home
-from chronos_site.stack.homes import HomeLock, stop_leftovers
+from chronos_site.stack.homes import HomeLock, folder_storage, stop_leftovers
 from chronos_site.stack.processes import Child, Spec, free_port, stop_children, tail
 from chronos_site.stack.servers import Postgres, Server, Valkey, start_server
 from chronos_site.stack.site import ROOT, WORKER_READY, site_environment, worker
@@ -102,6 +102,7 @@ def bench_ground() -> Iterator[Ground]:
         for server in servers:
             start_server(server, ground.launch, threading.Event())
             os.environ[server.variable] = server.url
+        os.environ["STORAGE_URL"] = folder_storage(home)
         os.environ["DJANGO_SECRET_KEY"] = secrets.token_urlsafe(48)
         os.environ["DJANGO_SETTINGS_MODULE"] = "chronos_site.settings.test"
         os.environ["LOG_LEVEL"] = "ERROR"
