@@ -1,10 +1,13 @@
 """Fan-out of bulk jobs: chunks of rows become messages on the queue of records, jobs in turn.
 
 Called by the tick. It promises that a chunk is published only after its QUEUED state is committed, that workspaces and
-their jobs take turns, and that no more waits in Redis than the live workers deliver in about two seconds. Dying between
-commit and publish leaves chunks QUEUED under a short lease, which the tick looks at. Two at once share the chunks.
+their jobs take turns, and that no more waits in Redis than the live workers deliver in about two seconds. What has no
+room goes out through the second, as room comes: workers that have not told their rate yet do not wait for the next
+tick. Dying between commit and publish leaves chunks QUEUED under a short lease, which the tick looks at. Two at once
+share the chunks.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from uuid import UUID
@@ -14,14 +17,17 @@ from redis.exceptions import RedisError
 
 from bulk import transitions
 from bulk.domain.numbering import CHUNK, number_of
-from bulk.domain.states import JobState
-from bulk.models import BulkJob
+from bulk.domain.states import ChunkState, JobState
+from bulk.models import BulkChunk, BulkJob
 from bulk.publish import RECORDS_QUEUE, Batch, publish_records, records_backlog
 from execution import switches
 
 BACKLOG_S = 2.0
 LEAST_BACKLOG = 20
 """Messages that may always wait: workers that were idle report no rate."""
+BUDGET_S = 0.8
+"""Longest that one tick waits for room; the next comes after a second."""
+POLL_S = 0.05
 
 Job = tuple[UUID, UUID]
 """A job and its workspace."""
@@ -55,6 +61,27 @@ def fan_out(jobs: Sequence[Job]) -> int:
     if unsent:
         transitions.untake_chunks(ids=[chunk.id for chunk in taken if (chunk.job_id, chunk.first_row) in unsent])
     return len(taken) - len(unsent)
+
+
+def fan_out_as_room_comes(*, budget_s: float = BUDGET_S) -> int:
+    """Publish what had no room before, as workers make some, for at most `budget_s` seconds. Returns how many chunks.
+
+    Which jobs may send is asked again each time: a pause or a switch does not wait for the end of the second.
+    """
+    ends = time.monotonic() + budget_s
+    published = 0
+    while (jobs := running_jobs()) and _have_waiting(jobs):
+        published += fan_out(jobs)
+        if time.monotonic() + POLL_S > ends:
+            break
+        time.sleep(POLL_S)
+    return published
+
+
+def _have_waiting(jobs: Sequence[Job]) -> bool:
+    """Whether any of these jobs has a chunk that nobody has published."""
+    ids = [job_id for job_id, _ in jobs]
+    return BulkChunk.objects.filter(bulk_job_id__in=ids, state=ChunkState.WAITING).exists()
 
 
 def queue_due(jobs: Sequence[Job]) -> int:

@@ -45,6 +45,7 @@ def tick() -> None:
     fanout.fan_out(jobs)
     _look_at_late_chunks(steady)
     publish.publish_work(_count())
+    fanout.fan_out_as_room_comes()
 
 
 def _try_lock() -> bool:
