@@ -154,7 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, action="append", help="may be repeated; one is drawn and shown otherwise")
     parser.add_argument("--only", help="names of scenarios, with commas between")
     parser.add_argument("--short", action="store_true", help="the few scenarios that CI runs")
-    parser.add_argument("--mutants", action="store_true", help="also plant the three faults that must be caught")
+    parser.add_argument("--mutants", action="store_true", help="also plant the faults that must be caught")
     parser.add_argument("--mutants-only", action="store_true", help="the planted faults and nothing else")
     parser.add_argument("--list", action="store_true", help="name the scenarios and leave")
     parser.add_argument("--json", metavar="FILE", help="write the figures there as well")

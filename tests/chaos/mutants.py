@@ -1,4 +1,4 @@
-"""Three faults in the product, each of which the checker must catch: a judge that never condemns is worth nothing.
+"""Faults in the product, each of which the checker must catch: a judge that never condemns is worth nothing.
 
 A mutant is a copy of the checkout with a few lines changed (and a database without a constraint). The lines must be
 found exactly once, so that a mutant does not quietly become the product when the product changes.
@@ -83,6 +83,34 @@ MUTANTS = (
         "the unique constraint on (schedule, scheduled_for, run) is gone",
         "occurrence-made-twice",
         prepare=_drop_constraint,
+    ),
+    Mutant(
+        "cursor-before-rows",
+        "the cursor of a bulk job's file moves in a transaction of its own, before the rows are in the table",
+        "bulk-killed",
+        edits=(
+            ("bulk/ingest.py", "        with transaction.atomic():\n", "        if True:\n"),
+            (
+                "bulk/ingest.py",
+                "            with connection.cursor() as cursor, cursor.copy(COPY) as copy:\n"
+                "                for text in lines:\n",
+                "            texts = list(lines)\n"
+                "            transitions.advance_cursor(\n"
+                "                job_id=job.id, seq=seq, offset=lines.offset, line=lines.line,\n"
+                "                rows=len(texts), invalid=lines.invalid,\n"
+                "            )\n"
+                "            with connection.cursor() as cursor, cursor.copy(COPY) as copy:\n"
+                "                for text in texts:\n",
+            ),
+            (
+                "bulk/ingest.py",
+                "            kept = transitions.advance_cursor(\n"
+                "                job_id=job.id, seq=seq, offset=lines.offset, line=lines.line, rows=rows,"
+                " invalid=lines.invalid\n"
+                "            )\n",
+                "            kept = bool(rows)\n",
+            ),
+        ),
     ),
 )
 

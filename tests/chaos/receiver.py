@@ -44,6 +44,7 @@ class Arrival:
     attempt: int
     status: int | None
     """None: no whole answer was meant to be given."""
+    path: str = ""
 
 
 class ChaosReceiver(Receiver):
@@ -69,6 +70,7 @@ class ChaosReceiver(Receiver):
             execution_id=request.headers.get("x-execution-id", ""),
             attempt=int(request.headers.get("x-attempt-number", "0")),
             status=None if mode in UNANSWERED else answer.status,
+            path=request.path,
         )
         written = threading.Event()
         self._waiting.append(
@@ -78,6 +80,7 @@ class ChaosReceiver(Receiver):
                     "execution_id": arrival.execution_id,
                     "attempt": arrival.attempt,
                     "status": arrival.status,
+                    "path": arrival.path,
                 },
                 written,
             )
@@ -92,7 +95,9 @@ class ChaosReceiver(Receiver):
         with self._path.open(encoding="utf-8") as log:
             lines = [json.loads(line) for line in log]
         return [
-            Arrival(datetime.fromisoformat(line["at"]), line["execution_id"], line["attempt"], line["status"])
+            Arrival(
+                datetime.fromisoformat(line["at"]), line["execution_id"], line["attempt"], line["status"], line["path"]
+            )
             for line in lines
         ]
 

@@ -5,6 +5,7 @@ import time
 import psycopg
 from psycopg import errors
 
+from tests.chaos.bulk import BULK_KILLED
 from tests.chaos.runner import (
     CLAIM_S,
     LEADER_S,
@@ -464,6 +465,7 @@ SCENARIOS = (
     *(_receiver(mode) for mode in RECEIVER_MODES),
     Scenario("schedulers-down", "both beats are away for two minutes", schedulers_down, BEAT_S),
     Scenario("worker-killed-40-times", "kill -9 of a worker, forty times at random", worker_killed_40_times, CLAIM_S),
+    BULK_KILLED,
     Scenario("storm", "two random faults every 20 s for three minutes", storm, STORM_S),
     Scenario("calm-20000", "20,000 deliveries, nothing is wrong", calm_20000),
 )

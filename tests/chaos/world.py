@@ -1,7 +1,8 @@
 """The world of the chaos runs: real servers and real processes of the site, every link between them through a proxy.
 
-Each group of processes (web, beats, loops, dispatch workers) reaches PostgreSQL and Valkey through proxies of its own,
-so that one group's link can be cut while the others work. Whatever a scenario does, `heal` brings everything back.
+Each group of processes (web, beats, loops, dispatch, workers of bulk jobs) reaches PostgreSQL and Valkey through
+proxies of its own, so that one group's link can be cut while the others work. Whatever a scenario does, `heal` brings
+everything back.
 """
 
 import json
@@ -20,7 +21,7 @@ import requests
 
 from chronos_site.stack import site
 from chronos_site.stack.accounts import make_temporary_home, remove_home
-from chronos_site.stack.homes import HomeLock, stop_leftovers
+from chronos_site.stack.homes import HomeLock, folder_storage, stop_leftovers
 from chronos_site.stack.processes import Child, Spec, free_port, stop_children, tail
 from chronos_site.stack.servers import Mongo, Postgres, Server, Valkey, start_server
 from tests.proxy import Proxy
@@ -40,6 +41,8 @@ GROUP_OF = {
     "fanout": "loops",
     "dispatch-1": "dispatch",
     "dispatch-2": "dispatch",
+    "bulk-1": "bulk",
+    "bulk-2": "bulk",
 }
 GROUPS = tuple(dict.fromkeys(GROUP_OF.values()))
 NEVER_TAKEN = {
@@ -235,6 +238,7 @@ class World:
             **base,
             "DJANGO_SECRET_KEY": secrets.token_urlsafe(48),
             "DJANGO_SETTINGS_MODULE": "chronos_site.settings.base",
+            "STORAGE_URL": folder_storage(self.home),
             "CHRONOS_EGRESS_ALLOW": "127.0.0.1/32",
             "CHRONOS_LEADER_TTL": str(LEADER_TTL_S),
             "CHRONOS_STOP_GRACE": str(STOP_GRACE_S),
@@ -299,6 +303,8 @@ class World:
             return site.beat(name=name)
         if name.startswith("dispatch"):
             return site.worker(name=name, queues="job-dispatch", concurrency=4, grace_s=STOP_GRACE_S + 10)
+        if name.startswith("bulk"):
+            return site.worker(name=name, queues="bulk-ingest,bulk-records", concurrency=4, grace_s=STOP_GRACE_S + 10)
         if name == "scheduler":
             return site.worker(name=name, queues="scheduler,maintenance", concurrency=4, grace_s=10)
         if name == "fanout":
