@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,12 @@ def build_producer(
             "logger": log,
         }
     )
+
+
+def count_brokers(bootstrap: str, *, timeout_s: float) -> int:
+    """How many brokers the cluster has. Raises KafkaException where it does not answer in time."""
+    client = AdminClient({**_properties(), "bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log})
+    return len(client.list_topics(timeout=timeout_s).brokers)
 
 
 def _properties() -> dict[str, str]:

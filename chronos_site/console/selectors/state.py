@@ -184,6 +184,13 @@ def read_workers(cursor: Any) -> list[WorkerState]:
     ]
 
 
+def read_switches(cursor: Any, *, workspace_ids: Sequence[UUID] | None = None) -> list[SwitchState]:
+    """What is off, the oldest first; of the switches of workspaces only those that are asked for."""
+    scope = None if workspace_ids is None else list(workspace_ids)
+    cursor.execute(statement("chronos_site.console", "select_switches"), {"workspace_ids": scope})
+    return [SwitchState(**row) for row in rows_of(cursor)]
+
+
 def _worker_state(row: dict[str, Any]) -> str:
     if row["age_s"] > STALE_WORKER_S:
         return "stale"
@@ -198,8 +205,7 @@ def _read_postgres(snapshot: Snapshot, workspace_ids: Sequence[UUID] | None) -> 
         cursor.execute("SELECT clock_timestamp()")
         snapshot.at = cursor.fetchone()[0]
         snapshot.workers = read_workers(cursor)
-        cursor.execute(statement("chronos_site.console", "select_switches"), scope)
-        snapshot.switches = [SwitchState(**row) for row in rows_of(cursor)]
+        snapshot.switches = read_switches(cursor, workspace_ids=workspace_ids)
         cursor.execute(statement("chronos_site.console", "select_open_bulk_jobs"), scope)
         snapshot.bulk_jobs = [BulkState(**row) for row in rows_of(cursor)]
         limits = {"most": MOST, "late_after_s": LATE_AFTER_S}
