@@ -43,7 +43,7 @@ FORM_BYTES = 64 * 1024
 """What a form with a file has beside the file."""
 
 _uploads = Uploads(
-    path="/v1/bulk-jobs",
+    paths=frozenset({"/v1/bulk-jobs", "/admin/bulk/bulkjob/add/"}),
     max_bytes=settings.CHRONOS_BULK_MAX_BYTES + FORM_BYTES,
     # Each holds a thread for as long as its client takes: the others are for everybody else.
     at_once=max(1, settings.CHRONOS_WEB_THREADS // 2),

@@ -12,6 +12,8 @@ ALLOWED_HOSTS = env.items("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.items("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -99,6 +101,7 @@ LANGUAGE_CODE = "en"
 USE_TZ = True
 TIME_ZONE = "UTC"
 USE_I18N = False
+FORMAT_MODULE_PATH = ["chronos_site.console.formats"]
 
 STATIC_URL = "/static/"
 # Without it static files are served from where the apps keep them; images run collectstatic.
@@ -233,4 +236,16 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
         "psycopg.pool": {"level": "WARNING"},
     },
+}
+
+# --- Admin -----------------------------------------------------------------------------------------------------------
+
+UNFOLD = {
+    "SITE_TITLE": "Chronos",
+    "SITE_HEADER": "Chronos",
+    "SITE_SUBHEADER": "Jobs at their second",
+    "SITE_SYMBOL": "schedule",
+    "SITE_URL": None,
+    "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {"show_search": True, "show_all_applications": False},
 }
