@@ -142,11 +142,11 @@ async def _unqueue(db: AsyncConnection[Any], ids: Sequence[UUID]) -> list[Row]:
             {"ids": list(ids)},
         )
         cursor = await db.execute(
-            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED'"
+            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED'"  # noqa: S608
             "  ORDER BY id FOR UPDATE)"
             " UPDATE execution_execution e SET lease_until = NULL,"
             " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END"
-            f" FROM held WHERE e.id = held.id RETURNING e.id, {ROW}",  # noqa: S608 - constants
+            f" FROM held WHERE e.id = held.id RETURNING e.id, {ROW}",
             {"ids": list(ids)},
         )
         return await cursor.fetchall()
@@ -166,10 +166,10 @@ async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> 
         )
         released = await _release(db, claims)
         cursor = await db.execute(
-            "UPDATE execution_execution e SET state = 'PENDING', bucket_id = NULL, park_reason = 'job_paused',"
+            "UPDATE execution_execution e SET state = 'PENDING', bucket_id = NULL, park_reason = 'job_paused',"  # noqa: S608
             " lease_until = NULL FROM execution_jobdefinition j"
             " WHERE e.id = ANY(%(ids)s) AND e.state = 'QUEUED' AND j.id = e.job_definition_id"
-            f" AND j.paused_at IS NOT NULL RETURNING e.id, {ROW}",  # noqa: S608 - constants
+            f" AND j.paused_at IS NOT NULL RETURNING e.id, {ROW}",
             {"ids": [row[0] for row in released]},
         )
         rows = await cursor.fetchall()
@@ -187,11 +187,11 @@ async def hold_running(db: AsyncConnection[Any], *, claims: Sequence[Claim], swi
         released = [row[0] for row in await _release(db, claims)]
         named = [found for found in released if found in switches]
         cursor = await db.execute(
-            "UPDATE execution_execution e SET held_by = w.switch, lease_until = NULL, bucket_id = NULL,"
+            "UPDATE execution_execution e SET held_by = w.switch, lease_until = NULL, bucket_id = NULL,"  # noqa: S608
             " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END,"
             " park_reason = CASE WHEN e.bucket_id IS NULL THEN '' ELSE %(reason)s END"
             " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
-            f" WHERE e.id = w.id AND e.state = 'QUEUED' RETURNING e.id, {ROW}",  # noqa: S608 - constants
+            f" WHERE e.id = w.id AND e.state = 'QUEUED' RETURNING e.id, {ROW}",
             {"ids": named, "switches": [switches[found] for found in named], "reason": SWITCHED_OFF},
         )
         parked = await cursor.fetchall()

@@ -70,7 +70,7 @@ def build_producer(
 
     return Producer(
         {
-            **_properties(),
+            **client_properties(),
             "bootstrap.servers": bootstrap,
             "client.id": client_id,
             "enable.idempotence": True,
@@ -86,7 +86,7 @@ def build_producer(
     )
 
 
-def _properties() -> dict[str, str]:
+def client_properties() -> dict[str, str]:
     """The file's lines `name=value`; `#` begins a comment."""
     place = settings.KAFKA_PROPERTIES_FILE
     if place is None:
