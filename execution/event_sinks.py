@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from chronos_site.infra import kafka
 from execution.event_consumer import Entry, Sink
 
-TOPIC = "job-events"
+TOPIC = kafka.EVENTS_TOPIC
 TOLD = "events.told"
 LONGEST_S = 5.0
 KAFKA_TIMEOUT_S = 20.0

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _SERVER = re.compile(r"(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:]+\]):([0-9]{1,5})")
 
+EVENTS_TOPIC = "job-events"
 UNKNOWN_TOPIC_S = 5.0
 """So long, and at most half of an attempt's time, a topic that is not there may still be on its way to all brokers."""
 
@@ -53,6 +54,12 @@ def allowed_bootstrap(wanted: str | None) -> str:
             f"the Kafka cluster {bootstrap} is not on the list of allowed ones; add it to KAFKA_BOOTSTRAP_ALLOW"
         )
     return bootstrap
+
+
+def refuse_events_topic(topic: str) -> None:
+    """The topic of Chronos' own events is no target: whoever reads it takes it for true. Raises KafkaRefused."""
+    if topic == EVENTS_TOPIC:
+        raise KafkaRefused(f"the topic {EVENTS_TOPIC} carries the events of Chronos itself; choose another")
 
 
 def build_producer(

@@ -13,6 +13,7 @@ readers are.
 import atexit
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -146,7 +147,12 @@ class Writer:
 
 
 _writer = Writer()
-atexit.register(_writer.flush, LAST_WORDS_S)
+
+
+def _begin_anew() -> None:
+    """A process that was forked has no thread, and needs ids of its own."""
+    global _writer
+    _writer = Writer()
 
 
 def write(bodies: Sequence[str]) -> None:
@@ -163,6 +169,10 @@ def flush(timeout_s: float = LAST_WORDS_S) -> None:
 def close() -> None:
     """Let go of the connection."""
     _writer.close()
+
+
+atexit.register(flush)
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 class _Batch:
