@@ -18,9 +18,11 @@ from chronos_site.infra.clock import database_now
 from chronos_site.infra.documents import to_json
 from chronos_site.infra.ids import new_id
 from chronos_site.infra.sql import statement
+from chronos_site.observability import events
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, publish, quotas
 from execution.domain.buckets import bucket_of
+from execution.domain.events import EventType, row_event
 from execution.domain.states import State
 from execution.models import Execution
 
@@ -99,10 +101,15 @@ def insert_executions(*, new: Sequence[tuple[UUID, NewExecution]], now: datetime
     rows = [_row(workspace_id, item, place) for (workspace_id, item), place in zip(new, places, strict=True)]
     with connection.cursor() as cursor:
         cursor.execute(statement("execution", "insert_executions"), {"rows": to_json(rows).decode(), "now": now})
-        made = {row[0] for row in cursor.fetchall()}
+        made: dict[UUID, str] = dict(cursor.fetchall())
+    events.write_on_commit([_created(item, made[item.id]) for _, item in new if item.id in made])
     placed = {item.id: place for (_, item), place in zip(new, places, strict=True) if item.id in made}
     trigger_soon(placed.values(), now)
     return placed
+
+
+def _created(item: NewExecution, row: str) -> str:
+    return row_event(EventType.SKIPPED if item.skipped else EventType.CREATED, row, reason=item.skipped)
 
 
 def trigger_soon(placed: Any, now: datetime) -> None:

@@ -186,6 +186,7 @@ def _insert(schedules: Sequence[Schedule]) -> None:
         )
     for schedule in schedules:
         schedule._state.adding, schedule._state.db = False, connection.alias
+    transitions.tell_created(schedules)
 
 
 @transaction.atomic

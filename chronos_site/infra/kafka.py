@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _SERVER = re.compile(r"(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:]+\]):([0-9]{1,5})")
 
+EVENTS_TOPIC = "job-events"
 UNKNOWN_TOPIC_S = 5.0
 """So long, and at most half of an attempt's time, a topic that is not there may still be on its way to all brokers."""
 
@@ -55,6 +56,12 @@ def allowed_bootstrap(wanted: str | None) -> str:
     return bootstrap
 
 
+def refuse_events_topic(topic: str) -> None:
+    """The topic of Chronos' own events is no target: whoever reads it takes it for true. Raises KafkaRefused."""
+    if topic == EVENTS_TOPIC:
+        raise KafkaRefused(f"the topic {EVENTS_TOPIC} carries the events of Chronos itself; choose another")
+
+
 def build_producer(
     bootstrap: str, *, timeout_s: float, client_id: str, on_error: Callable[[KafkaError], None]
 ) -> Producer:
@@ -70,7 +77,7 @@ def build_producer(
 
     return Producer(
         {
-            **_properties(),
+            **client_properties(),
             "bootstrap.servers": bootstrap,
             "client.id": client_id,
             "enable.idempotence": True,
@@ -86,7 +93,7 @@ def build_producer(
     )
 
 
-def _properties() -> dict[str, str]:
+def client_properties() -> dict[str, str]:
     """The file's lines `name=value`; `#` begins a comment."""
     place = settings.KAFKA_PROPERTIES_FILE
     if place is None:

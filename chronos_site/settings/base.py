@@ -188,6 +188,8 @@ CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
 KAFKA_BOOTSTRAP = env.bootstrap("KAFKA_BOOTSTRAP")
 KAFKA_BOOTSTRAP_ALLOW = env.bootstraps("KAFKA_BOOTSTRAP_ALLOW")
 KAFKA_PROPERTIES_FILE = env.absolute_path("KAFKA_PROPERTIES_FILE")
+# About how many events the stream job-events keeps, half a gigabyte of Redis' memory for each million.
+CHRONOS_EVENTS_MAX = env.integer("CHRONOS_EVENTS_MAX", 1_000_000, low=1000, high=1_000_000_000)
 # Threads of the web process, each of which serves one request at a time.
 CHRONOS_WEB_THREADS = env.integer("CHRONOS_WEB_THREADS", 8, low=1, high=256)
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.

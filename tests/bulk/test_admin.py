@@ -1,4 +1,4 @@
-"""Operators' pages of bulk jobs: who sees what, what may be done, files that are refused. tests/browser sees it move."""
+"""Operators' pages of bulk jobs: who sees what, what may be done, files that are refused."""
 
 from collections.abc import Callable
 
