@@ -1,4 +1,4 @@
-"""Operators' pages of bulk jobs: who sees what, what may be done, files that are refused."""
+"""Operators' pages of bulk jobs: who sees what, what may be done, and which files are refused."""
 
 from collections.abc import Callable
 
