@@ -65,7 +65,7 @@ class Credentials:
         return b"".join([*parts, data[place:ends]])[:keep]
 
     def with_url(self, url: str) -> "Credentials":
-        """The same for a URL that is a secret: what its path, query and user hold is taken out as well, piece by piece."""
+        """The same for a URL that is a secret: pieces of its path, query and user are taken out as well."""
         where, _, rest = url.partition("://")[2].partition("/")
         user = where.rpartition("@")[0]
         pieces = {piece for piece in re.split(r"[/?#&=:]", f"{user}/{rest}") if len(piece) >= SHORTEST_PIECE}

@@ -7,7 +7,6 @@ dying half-way leaves the facts waiting, and the next tick tells them once.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -145,12 +144,10 @@ def make_notifications(
 def content_of(rule: NotificationRule, group_id: UUID) -> Content:
     """The summary of the facts of a group."""
     jobs, total = _jobs(group_id)
-    counts: dict[str, int] = defaultdict(int)
-    for kind, count in _rows(
-        "SELECT kind, count(*) FROM execution_notificationfact WHERE group_id = %s GROUP BY 1", group_id
-    ):
-        counts[kind] = count
-    if counts["failures_in_row"]:
+    counts: dict[str, int] = dict(
+        _rows("SELECT kind, count(*) FROM execution_notificationfact WHERE group_id = %s GROUP BY 1", group_id)
+    )
+    if "failures_in_row" in counts:
         _add_numbers(rule, jobs)
     where = rule.workspace.name if rule.workspace else SITE
     [(first_at, last_at)] = _rows(
@@ -162,7 +159,7 @@ def content_of(rule: NotificationRule, group_id: UUID) -> Content:
         "workspace": None if rule.workspace is None else {"id": str(rule.workspace.id), "name": rule.workspace.name},
         "rule": {"id": str(rule.id), "name": rule.name},
         "count": sum(counts.values()),
-        "counts": dict(counts),
+        "counts": counts,
         "jobs": jobs,
         "jobs_total": total,
         "errors": _errors(group_id),

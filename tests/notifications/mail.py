@@ -32,9 +32,7 @@ class MailServer:
 
     @property
     def port(self) -> int:
-        assert self._controller.server is not None
-        port: int = self._controller.server.sockets[0].getsockname()[1]
-        return port
+        return int(self._controller.port)
 
     async def handle_RCPT(  # noqa: N802 - named by the library
         self, _server: Any, _session: Any, envelope: Any, address: str, _options: list[str]

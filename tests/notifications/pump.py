@@ -85,7 +85,7 @@ def end_many(workspace: Workspace, job: JobDefinition, count: int) -> None:
 def finish(rows: list[Execution], state: str, *, error: str, at: datetime) -> None:
     """The statement of a batch of results, on Django's connection."""
     failed = state == "FAILED"
-    params = {
+    params: dict[str, Any] = {
         "ids": [row.id for row in rows],
         "claim_seqs": [1] * len(rows),
         "states": [state] * len(rows),
