@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 CHANNELS, RULES = "/v1/notification-channels", "/v1/notification-rules"
 MERGE = {"content_type": "application/merge-patch+json"}
-HOOK = {"url": "https://example.com/hook", "signing": {"secret": reference("signing")}}
+HOOK: dict[str, Any] = {"url": "https://example.com/hook", "signing": {"secret": reference("signing")}}
 
 
 @pytest.fixture(autouse=True)
