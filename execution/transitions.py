@@ -22,6 +22,7 @@ from psycopg.rows import class_row, dict_row
 
 from chronos_site.infra.sql import statement
 from execution.domain.outcome import Claim, Postponed, Result
+from execution.notifications.facts import results_statement
 
 SWITCHED_OFF = "dispatch_switch"
 """The park reason of what waits for a dispatch switch."""
@@ -374,11 +375,11 @@ async def cancel_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -
     return [row[0] for row in await cursor.fetchall()]
 
 
-async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result]) -> list[UUID]:
-    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter), a batch of results in one statement."""
+async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result], facts: bool = True) -> list[UUID]:
+    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter and facts for rules), a batch of results in one go."""
     finished: list[datetime] = [result.finished_at for result in results]
     cursor = await db.execute(
-        statement("execution", "write_results"),
+        results_statement(facts=facts),
         {
             "ids": [result.claim.id for result in results],
             "claim_seqs": [result.claim.claim_seq for result in results],

@@ -19,6 +19,7 @@ from execution import publish, switches, transitions
 from execution.dispatch import concurrency
 from execution.domain.outcome import Claim, Clock, Postponed, Result
 from execution.domain.states import State
+from execution.notifications.facts import are_wanted
 from execution.switches import Closed
 from execution.transitions import HeldClaim
 
@@ -55,6 +56,8 @@ class ExecutionSource:
         self._worker_id = worker_id
         self._closed = Closed()
         self._closed_until = 0.0
+        self._facts = True
+        self._facts_until = 0.0
 
     async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         async with self._pool.connection() as db:
@@ -107,6 +110,13 @@ class ExecutionSource:
             self._closed_until = time.monotonic() + SWITCH_AGE_S
         return self._closed
 
+    async def _read_facts(self, db: AsyncConnection[Any]) -> bool:
+        """Whether there are notification rules, as of a second ago at most."""
+        if time.monotonic() >= self._facts_until:
+            self._facts = await are_wanted(db)
+            self._facts_until = time.monotonic() + SWITCH_AGE_S
+        return self._facts
+
     async def _publish(self, ids: list[UUID]) -> None:
         """Publish rows that are QUEUED again; those whose message fails go back to where a loop finds them at once.
 
@@ -120,7 +130,7 @@ class ExecutionSource:
     async def write_results(self, results: Sequence[Result]) -> set[UUID]:
         try:
             async with self._pool.connection() as db, db.transaction():
-                return await _finish(db, results)
+                return await _finish(db, results, facts=await self._read_facts(db))
         except (psycopg.DataError, errors.IntegrityError, errors.ProgramLimitExceeded, UnicodeError) as error:
             # One row that Postgres refuses must not send the others again: halve until it is alone, then fail it.
             if len(results) > 1:
@@ -148,9 +158,9 @@ async def _begin(
     return held, {**postponed, **crowded}
 
 
-async def _finish(db: AsyncConnection[Any], results: Sequence[Result]) -> set[UUID]:
+async def _finish(db: AsyncConnection[Any], results: Sequence[Result], *, facts: bool = True) -> set[UUID]:
     """Store results, and in the same transaction let go what waited for the end of one of them."""
-    stored = set(await transitions.finish_running(db, results=results))
+    stored = set(await transitions.finish_running(db, results=results, facts=facts))
     keys = {r.claim.concurrency_key for r in results if r.claim.concurrency_key and r.state is not State.RETRYING}
     if keys:
         await transitions.tell_overlapped(db, keys=sorted(keys))

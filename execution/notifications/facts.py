@@ -4,9 +4,14 @@ The ends of executions are written by the statements that write those ends (`exe
 """
 
 from datetime import datetime
+from functools import cache
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from psycopg import AsyncConnection
+
+from chronos_site.infra.sql import statement
 
 SITE_KEY = UUID(int=0)
 """The job key of what concerns the whole site."""
@@ -51,3 +56,19 @@ def record_fact(
             },
         )
         return int(cursor.rowcount)
+
+
+async def are_wanted(db: AsyncConnection[Any]) -> bool:
+    """Whether any rule of the site asks for anything."""
+    cursor = await db.execute("SELECT EXISTS (SELECT 1 FROM execution_notificationrule WHERE enabled)")
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+@cache
+def results_statement(*, facts: bool) -> str:
+    """The statement of a batch of results. The part for facts costs a third of a millisecond also where it finds none:
+    it is left out where no rule would read them."""
+    whole = statement("execution", "write_results")
+    before, _, rest = whole.partition("-- Only where there are notification rules:\n")
+    return whole if facts else before + rest.partition("-- In any case:\n")[2]

@@ -1,7 +1,7 @@
 -- RUNNING → SUCCEEDED | RETRYING | FAILED for a batch of results, guarded by the claim, rows locked in id order.
 -- A late success is taken from RETRYING and QUEUED too, as long as nobody has claimed the row since.
 -- Whatever fails for good gets its dead letter in the same statement, and a fact for each notification rule that asks for
--- it; so does a success of a job that a rule knows to be failing. Without rules both look into empty tables.
+-- it; so does a success of a job that a rule knows to be failing.
 WITH result AS (
     SELECT * FROM unnest(
         %(ids)s::uuid[], %(claim_seqs)s::int[], %(states)s::text[], %(reasons)s::text[], %(statuses)s::int[],
@@ -32,7 +32,9 @@ WITH result AS (
         (id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
     SELECT id, workspace_id, job_definition_id, dead_reason, last_status, last_error, attempt, clock_timestamp()
     FROM changed WHERE state = 'FAILED'
-), facts AS (
+)
+-- Only where there are notification rules:
+, facts AS (
     INSERT INTO execution_notificationfact
         (rule_id, workspace_id, kind, stage, job_key, job_definition_id, subject_id, reason, error, status, at, created_at)
     SELECT r.id, c.workspace_id, 'failure',
@@ -52,4 +54,5 @@ WITH result AS (
     WHERE c.state = 'SUCCEEDED'
     ORDER BY s.id, c.finished_at DESC)
 )
+-- In any case:
 SELECT id FROM changed;

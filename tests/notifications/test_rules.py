@@ -3,15 +3,19 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from chronos_site.stack.receiver import Answer
 from chronos_site.tenancy.models import Workspace
 from execution import transitions as executions
 from execution.dispatch.engine import Engine
+from execution.dispatch.runtime import build_engine
+from execution.dispatch.source import SWITCH_AGE_S
 from execution.loops import notifications as loop
 from execution.models import Execution, Notification, NotificationFact, NotificationState
 from execution.notifications import grouping, services, weighing
@@ -30,6 +34,7 @@ from tests.notifications.pump import (
     sent,
     turn,
 )
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -343,3 +348,34 @@ def test_weighing_more_than_fits_one_look_goes_on_in_the_next(
     for _ in range(4):
         turn()
     assert told() == [("failures_in_row", 1)]
+
+
+def test_the_engine_writes_facts_with_its_results_and_leaves_them_out_where_no_rule_asks(
+    workspace: Workspace, channel: Any, sender: Engine, receiver: ProgrammableReceiver, engine: Engine
+) -> None:
+    receiver.answer(Answer(status=404), path="/job")
+    first, second = make_executions(workspace, receiver.url("/job"), 2)
+    send(engine, first)
+    assert not NotificationFact.objects.exists()
+    make_rule(workspace, channel)
+    time.sleep(SWITCH_AGE_S)  # So long the engine believes that there are no rules.
+    send(engine, second)
+    [told] = sent(sender)
+    assert told.content["examples"][0]["id"] == str(second.id)
+    assert told.content["errors"] == [{"error": "http_404", "status": 404, "reason": "terminal_answer", "count": 1}]
+
+
+def send(engine: Engine, execution: Execution) -> None:
+    executions.queue_pending(ids=[execution.id])
+    engine.submit([execution.id])
+    wait_until(lambda: Execution.objects.get(id=execution.id).state == "FAILED")
+
+
+@pytest.fixture
+def engine(transactional_db: None) -> Iterator[Engine]:
+    """One that delivers executions."""
+    running = build_engine(name="test-engine")
+    running.start()
+    yield running
+    running.begin_stop()
+    running.stop(1)
