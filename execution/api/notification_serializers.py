@@ -1,6 +1,6 @@
 """Shapes of channels, rules and notifications on the wire. Secrets come in by reference only, and none goes out."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError as DjangoValidationError
@@ -29,6 +29,7 @@ from execution.api.targets import (
 from execution.domain.credentials import shown
 from execution.domain.quiet_hours import DAYS, parse_clock, zone_of
 from execution.domain.targets import LONGEST_URL
+from execution.domain.told_events import FAULTS, fault_of
 from execution.models import Notification, NotificationChannel, NotificationRule
 from execution.models.notification import LONGEST_WAIT_S, LONGEST_WINDOW_S
 
@@ -177,12 +178,6 @@ class QuietHoursSerializer(StrictSerializer):
 
 
 class NotificationRuleSerializer(StrictSerializer):
-    default_error_messages: ClassVar = {
-        "needs_number": "Say how many in a row: failures_in_row is needed with this event.",
-        "needs_event": "This belongs to the event failures_in_row, which is not among the events.",
-        "needs_failure": "A recovery follows a failure that was told: add failure or failures_in_row to the events.",
-    }
-
     id = UuidField(read_only=True)
     name = TextField(max_length=200)
     channels = serializers.ListField(child=UuidField(), allow_empty=False, max_length=MOST_CHANNELS)
@@ -205,18 +200,11 @@ class NotificationRuleSerializer(StrictSerializer):
         return list(dict.fromkeys(value))
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        events = attrs["events"]
-        counts = Event.FAILURES_IN_ROW in events
-        if counts and attrs["failures_in_row"] is None:
-            raise self._wrong("failures_in_row", "needs_number")
-        if not counts and attrs["failures_in_row"] is not None:
-            raise self._wrong("failures_in_row", "needs_event")
-        if Event.RECOVERY in events and not counts and Event.FAILURE not in events:
-            raise self._wrong("events", "needs_failure")
+        fault = fault_of(attrs["events"], attrs["failures_in_row"])
+        if fault is not None:
+            field, code = fault
+            raise ValidationError({field: [ErrorDetail(FAULTS[code], code)]})
         return attrs
-
-    def _wrong(self, field: str, code: str) -> ValidationError:
-        return ValidationError({field: [ErrorDetail(str(self.error_messages[code]), code)]})
 
     def to_representation(self, instance: NotificationRule) -> dict[str, Any]:
         # Not the field's own way: it would ask for the ids anew, and quiet hours have a member called `from`.

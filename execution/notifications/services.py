@@ -18,7 +18,7 @@ from execution.notifications.content import Content, title_of
 from execution.quotas import QuotaExceeded
 from execution.services import NameTaken, Refused, SecretNotAllowed, VersionMismatch
 
-MOST = 100
+MOST = 50
 """Channels, and rules, of one workspace."""
 TEST_KEY = "test"
 
@@ -48,7 +48,7 @@ def create_channel(
 ) -> NotificationChannel:
     """Raises NameTaken, SecretNotAllowed, QuotaExceeded."""
     _check_quota(NotificationChannel, workspace, "notification channels")
-    _refuse_foreign_secrets(workspace, kind, settings)
+    refuse_foreign_secrets(workspace, kind, settings)
     return _unless_taken(
         lambda: NotificationChannel.objects.create(workspace=workspace, name=name, kind=kind, settings=settings),
         name=name,
@@ -64,7 +64,7 @@ def update_channel(
     _check_version(channel, expected_version)
     for name, value in fields.items():
         setattr(channel, name, value)
-    _refuse_foreign_secrets(workspace, channel.kind, channel.settings)
+    refuse_foreign_secrets(workspace, channel.kind, channel.settings)
     channel.version += 1
     _unless_taken(channel.save, name=channel.name)
     return channel
@@ -80,7 +80,8 @@ def delete_channel(*, workspace: Workspace | None, channel_id: UUID) -> None:
     channel.delete()
 
 
-def _refuse_foreign_secrets(workspace: Workspace | None, kind: str, settings: dict[str, Any]) -> None:
+def refuse_foreign_secrets(workspace: Workspace | None, kind: str, settings: dict[str, Any]) -> None:
+    """Raises SecretNotAllowed."""
     allowed = site.CHRONOS_SITE_SECRET_NAMESPACES if workspace is None else workspace.secret_namespaces
     part = settings if kind == NotificationChannel.Kind.WEBHOOK else {"secrets": secrets_of(settings)}
     places = credentials.foreign_references(part, allowed)
