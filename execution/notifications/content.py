@@ -13,6 +13,8 @@ from typing import Any
 
 LONGEST_TITLE = 300
 SHOWN_JOBS = 10
+LOOPS = "the site's loops"
+"""The name of what is no job: the loops that beat leads."""
 GRAVEST_FIRST = ("leader_missing", "failures_in_row", "failure", "sla_violation", "recovery", "bulk_finished", "test")
 _ONE = {
     "leader_missing": "the site's loops have no leader",
@@ -42,12 +44,14 @@ def event_of(counts: Mapping[str, int]) -> str:
 
 def title_of(counts: Mapping[str, int], *, where: str, job: str = "") -> str:
     """One line: `acme: 12 executions failed for good, a job has recovered`."""
+    if job == LOOPS and set(counts) == {"recovery"}:
+        return f"{where}: {LOOPS} have a leader again"
     told = [
         _ONE[kind] if counts[kind] == 1 else _MANY[kind].format(n=f"{counts[kind]:,}")
         for kind in GRAVEST_FIRST
         if counts.get(kind)
     ]
-    named = f" ({job})" if job else ""
+    named = f" ({job})" if job and job != LOOPS else ""
     return one_line(f"{where}: {', '.join(told)}{named}")[:LONGEST_TITLE]
 
 

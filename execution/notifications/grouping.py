@@ -20,7 +20,7 @@ from chronos_site.tenancy.models import Workspace
 from execution.domain.quiet_hours import is_quiet
 from execution.models import JobDefinition, Notification, NotificationChannel, NotificationRule
 from execution.notifications.channels import KINDS
-from execution.notifications.content import Content, event_of, title_of
+from execution.notifications.content import LOOPS, Content, event_of, title_of
 from execution.notifications.facts import SITE_KEY
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ def _jobs(group_id: UUID) -> tuple[list[dict[str, Any]], int]:
             key,
             {"key": str(key), "id": job_id and str(job_id), "name": "", "count": int(total), "counts": {}, "last": ""},
         )
-        job["name"] = SITE if key == SITE_KEY else names.get(job_id, job["name"])
+        job["name"] = LOOPS if key == SITE_KEY else names.get(job_id, job["name"])
         job["counts"][kind] = count
         job["last"] = kind  # The rows of a job come in the order of their last fact.
     return list(jobs.values())[:MOST_JOBS], len(jobs)
@@ -205,7 +205,8 @@ def _add_numbers(rule: NotificationRule, jobs: Sequence[dict[str, Any]]) -> None
 def _errors(group_id: UUID) -> list[dict[str, Any]]:
     rows = _rows(
         "SELECT error, status, reason, count(*) FROM execution_notificationfact WHERE group_id = %s"
-        " AND kind NOT IN ('recovery', 'bulk_finished') GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %s",
+        " AND kind IN ('failure', 'failures_in_row', 'sla_violation')"
+        " GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT %s",
         group_id,
         MOST_ERRORS,
     )

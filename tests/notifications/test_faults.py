@@ -142,6 +142,10 @@ def test_a_leader_that_is_missing_is_told_once_and_so_is_its_return(
     bodies = [json.loads(request.body) for request in receiver.requests]
     assert [body["type"] for body in bodies] == ["notification.leader_missing", "notification.recovery"]
     assert bodies[0]["data"]["examples"][0]["reason"] == "monitor, scheduler"
+    assert [body["data"]["title"] for body in bodies] == [
+        "site: the site's loops have no leader",
+        "site: the site's loops have a leader again",
+    ]
     assert not NotificationState.objects.exists()
 
 
