@@ -132,7 +132,7 @@ REST_FRAMEWORK = {
         "chronos_site.api.parsers.StrictJSONParser",
         "chronos_site.api.parsers.MergePatchParser",
     ],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["chronos_site.api.renderers.FastJSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "chronos_site.api.schema.ProblemAutoSchema",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "chronos_site.api.negotiation.JsonAlways",
     "DEFAULT_METADATA_CLASS": None,
