@@ -11,7 +11,7 @@ from execution.loops import notifications as loop
 from execution.models import Notification, NotificationChannel, NotificationRule
 from tests.notifications.pump import SIGNING, allow_secrets, end, make_channel, make_rule, reference, turn
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 PATH = "/admin/execution"
 HOOK: dict[str, Any] = {"url": "https://example.com/hook", "signing": {"secret": reference("signing")}}

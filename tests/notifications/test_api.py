@@ -15,7 +15,7 @@ from tests.notifications.mail import MailServer
 from tests.notifications.pump import SIGNING, allow_secrets, end, make_channel, make_rule, messages, reference, sent
 from tests.processes import wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 CHANNELS, RULES = "/v1/notification-channels", "/v1/notification-rules"
 MERGE = {"content_type": "application/merge-patch+json"}

@@ -28,10 +28,11 @@ SECRETS = {"signing": SIGNING, "routing": "R0UTING-KEY-1234567890", "path": "T00
 def secrets(workspace: Workspace, settings: Any, receiver: ProgrammableReceiver) -> None:
     urls = {
         "slack": receiver.url(f"/services/{SECRETS['path']}"),
-        "apprise": f"json://127.0.0.1:{receiver.port}/hook/{SECRETS['path']}?redirect=yes",
+        "apprise": f"json://127.0.0.1:{receiver.port}/hook/{SECRETS['path']}?redirect=yes&retry=5&wait=9",
         "local": "syslog://",
         "inner": "json://169.254.169.254/latest",
         "template": "discord://1234567890/abcdefghijk?%74emplate=/etc/passwd",
+        "many": "ntfy://" + "/".join(f"topic{number}" for number in range(20)),
         "words": "not a url",
     }
     allow_secrets(settings, workspace, **SECRETS, **urls)
@@ -177,6 +178,7 @@ def test_an_apprise_url_is_sent_to_and_kept_secret_and_no_redirect_followed(
         ("apprise", "local", "channel_refused", "not taken"),
         ("apprise", "template", "channel_refused", "template"),
         ("apprise", "words", "channel_refused", "not taken"),
+        ("apprise", "many", "channel_refused", "more than 10 receivers"),
         ("apprise", "inner", "target_refused", "not a public address"),
         ("slack", "words", "target_refused", "cannot be called"),
         ("slack", "nothing", "secret_missing", "no secret://acme/notify/nothing"),

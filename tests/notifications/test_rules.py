@@ -36,7 +36,7 @@ from tests.notifications.pump import (
 )
 from tests.processes import wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -272,6 +272,7 @@ def test_quiet_hours_hold_everything_and_then_send_one_summary(workspace: Worksp
     assert Notification.objects.get().content["counts"] == {"failure": 3, "recovery": 1}
 
 
+@pytest.mark.django_db(transaction=True)
 def test_loops_that_look_at_once_tell_everything_once(workspace: Workspace, channel: Any) -> None:
     make_rule(workspace, channel, events=["failure", "recovery"])
     make_rule(workspace, channel)

@@ -33,6 +33,7 @@ HOSTED = frozenset({"gotify", "gotifys", "json", "jsons", "mmost", "mmosts", "nt
 """Services whose URL names the host."""
 REFUSED = "channel_refused"
 THREADS = 8
+MOST_TARGETS = 10
 ASSET = apprise.AppriseAsset(async_mode=False, http_redirects=False, storage_mode=apprise.PersistentStoreMode.MEMORY)
 SAID = "apprise"
 
@@ -117,8 +118,14 @@ def service_of(url: str) -> Any:
     service = apprise.Apprise.instantiate(url.strip(), asset=ASSET)
     if service is None:
         raise ChannelRefused(f"Apprise cannot read the URL of {scheme}:// that the secret holds.")
-    # A URL can ask for redirects by itself.
+    if len(service) > MOST_TARGETS:
+        raise ChannelRefused(
+            f"An Apprise URL of more than {MOST_TARGETS} receivers is not taken. Make several channels."
+        )
+    # A URL can ask for each of these by itself. Tries are the engine's; a thread that waits for another is lost to all.
     service.redirects = False
+    service.retry = 0
+    service.overflow_mode = apprise.OverflowMode.TRUNCATE
     return service
 
 
