@@ -16,7 +16,7 @@ from chronos_site.observability import consumption, tracing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 
-QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "bulk-ingest", "bulk-records", "maintenance")
+QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "bulk-ingest", "bulk-records", "notifications", "maintenance")
 
 RECONNECT_LONGEST_S = 5
 
@@ -44,6 +44,9 @@ app.conf.update(
         "scheduling.tasks.settle": {"queue": "scheduler"},
         "execution.tasks.retry_tick": {"queue": "scheduler"},
         "execution.tasks.monitor_tick": {"queue": "scheduler"},
+        "execution.tasks.notifications_tick": {"queue": "scheduler"},
+        "execution.tasks.send_notifications": {"queue": "notifications"},
+        "execution.tasks.purge_notifications": {"queue": "maintenance"},
         "execution.tasks.fan_out": {"queue": "bucket-triggers"},
         "execution.tasks.dispatch": {"queue": "job-dispatch"},
         "bulk.tasks.tick": {"queue": "scheduler"},

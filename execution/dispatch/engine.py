@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -59,6 +59,8 @@ STUCK_S = 15.0
 
 SourceOf = Callable[[AsyncConnectionPool[Any], UUID], Source]
 """Makes a source from the engine's pool and the worker's id."""
+SendersOf = Callable[[HttpSender], Mapping[str, Sender]]
+"""Makes more senders, by the kind of claim that they send, which may call over the engine's own for HTTP."""
 
 
 class EngineStopping(Exception):  # noqa: N818 - a state of affairs, not a fault
@@ -80,6 +82,7 @@ class Engine:
         allow: Sequence[Network],
         attempt_log: AttemptLog,
         secrets: SecretStore,
+        senders: SendersOf | None = None,
     ) -> None:
         self._source_of = source
         self._queue = queue
@@ -89,6 +92,7 @@ class Engine:
         self._allow = allow
         self._log = attempt_log
         self._secrets = secrets
+        self._senders_of = senders
         self._max_in_flight = max_in_flight
         self._stopping = False
         self._ready = threading.Event()
@@ -170,10 +174,10 @@ class Engine:
             self._source = self._source_of(pool, self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
             flow = Flow(client, places=self._places)
-            self._senders: dict[str, Sender] = {
-                HTTP: HttpSender(allow=self._allow),
-                KAFKA: KafkaSender(name=self._name),
-            }
+            http = HttpSender(allow=self._allow)
+            self._senders: dict[str, Sender] = {HTTP: http, KAFKA: KafkaSender(name=self._name)}
+            if self._senders_of is not None:
+                self._senders.update(self._senders_of(http))
             self._credentials = CredentialSource(self._secrets)
             self._heartbeat = Heartbeat(
                 pool=pool,

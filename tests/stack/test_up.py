@@ -19,7 +19,7 @@ from chronos_site.stack.site import manage
 from tests.processes import wait_until
 from tests.stack.ups import UP, Up, alive, bare_environment
 
-SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "events"}
+SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "notifications", "events"}
 SERVERS = {"postgres", "valkey", "mongo", "kafka"}
 
 
@@ -42,7 +42,7 @@ def printed_key(up: Up) -> str:
     return found.group()
 
 
-def test_up_runs_four_servers_and_seven_processes_each_in_a_session_of_its_own(running: Up) -> None:
+def test_up_runs_four_servers_and_eight_processes_each_in_a_session_of_its_own(running: Up) -> None:
     assert {path.stem for path in (running.home / "run").glob("*.json")} == SITE | SERVERS
     for name in SITE | SERVERS:
         process = running.child(name)
