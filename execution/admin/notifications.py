@@ -8,7 +8,9 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from rest_framework.exceptions import ValidationError as ApiValidationError
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from chronos_site.tenancy.admin_base import ReadOnlyTenantAdmin, TenantAdmin
 from execution.api.notification_serializers import QuietHoursSerializer, checked_settings
 from execution.domain.told_events import FAULTS, fault_of
 from execution.models import Notification, NotificationChannel, NotificationFact, NotificationRule
@@ -38,7 +40,9 @@ class NotificationChannelForm(forms.ModelForm):
 
 
 class NotificationRuleForm(forms.ModelForm):
-    events = forms.MultipleChoiceField(choices=NotificationRule.Event.choices, widget=forms.CheckboxSelectMultiple)
+    events = forms.MultipleChoiceField(
+        choices=NotificationRule.Event.choices, widget=UnfoldAdminCheckboxSelectMultipleWidget
+    )
 
     class Meta:
         model = NotificationRule
@@ -86,7 +90,7 @@ def _check_free(
 
 
 @admin.register(NotificationChannel)
-class NotificationChannelAdmin(admin.ModelAdmin):
+class NotificationChannelAdmin(TenantAdmin):
     form = NotificationChannelForm
     list_display = ("name", "kind", "workspace", "updated_at")
     list_select_related = ("workspace",)
@@ -118,7 +122,7 @@ class NotificationChannelAdmin(admin.ModelAdmin):
 
 
 @admin.register(NotificationRule)
-class NotificationRuleAdmin(admin.ModelAdmin):
+class NotificationRuleAdmin(TenantAdmin):
     form = NotificationRuleForm
     list_display = ("name", "workspace", "events", "enabled", "hold_until")
     list_select_related = ("workspace",)
@@ -142,33 +146,20 @@ class NotificationRuleAdmin(admin.ModelAdmin):
         super().delete_queryset(request, queryset)
 
 
-class _ReadOnly(admin.ModelAdmin):
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
 @admin.register(Notification)
-class NotificationAdmin(_ReadOnly):
+class NotificationAdmin(ReadOnlyTenantAdmin):
     list_display = ("title", "workspace", "channel_kind", "state", "attempt", "last_error", "created_at")
     list_select_related = ("workspace",)
     list_filter = ("state", "channel_kind", "event")
     search_fields = ("id__exact",)
     ordering = ("-id",)
-    show_full_result_count = False
 
 
 @admin.register(NotificationFact)
-class NotificationFactAdmin(_ReadOnly):
+class NotificationFactAdmin(ReadOnlyTenantAdmin):
     """What is to be told, or was."""
 
     list_display = ("id", "kind", "stage", "rule_id", "subject_id", "error", "at")
     list_filter = ("stage", "kind")
     search_fields = ("group_id__exact",)
     ordering = ("-id",)
-    show_full_result_count = False

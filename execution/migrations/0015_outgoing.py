@@ -7,8 +7,8 @@ import execution.domain.states
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("execution", "0013_notifications"),
-        ("tenancy", "0004_notifications"),
+        ("execution", "0014_notifications"),
+        ("tenancy", "0005_notifications"),
     ]
 
     operations = [

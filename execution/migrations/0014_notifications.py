@@ -10,8 +10,8 @@ import chronos_site.infra.ids
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("execution", "0012_worker_queue"),
-        ("tenancy", "0004_notifications"),
+        ("execution", "0013_dead_letter_age"),
+        ("tenancy", "0005_notifications"),
     ]
 
     operations = [

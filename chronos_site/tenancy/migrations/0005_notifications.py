@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenancy", "0003_secret_namespaces"),
+        ("tenancy", "0004_key_overlap"),
     ]
 
     operations = [
