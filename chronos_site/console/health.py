@@ -7,13 +7,13 @@ from concurrent.futures import TimeoutError as WaitedTooLong
 from typing import Any
 
 import psycopg
-from django.db import connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from pymongo.errors import PyMongoError
 from redis.exceptions import RedisError
 
+from chronos_site.console.connections import own_connection
 from chronos_site.console.loops import loop_warnings
 from chronos_site.infra import mongo, redis
 
@@ -59,26 +59,14 @@ def _warnings(loops: Future[list[str]], until: float) -> list[str]:
 
 
 def _postgres() -> str:
-    with _own_connection() as own:
+    with own_connection(timeout_s=LIMIT_S) as own:
         own.execute("SELECT 1")
     return "ok"
 
 
 def _loops() -> list[str]:
-    with _own_connection() as own:
+    with own_connection(timeout_s=LIMIT_S) as own:
         return loop_warnings(own)
-
-
-def _own_connection() -> psycopg.Connection[Any]:
-    """Not of the pool: one that is busy with requests does not make the process unready."""
-    given = {
-        name: value for name, value in connection.get_connection_params().items() if name in _CONNECTION_PARAMETERS
-    }
-    return psycopg.connect(**given, connect_timeout=2, autocommit=True, options="-c statement_timeout=2000")
-
-
-_CONNECTION_PARAMETERS = {"dbname", "user", "password", "host", "port", "service", "passfile"}
-_CONNECTION_PARAMETERS |= {"sslmode", "sslrootcert", "sslcert", "sslkey"}
 
 
 def _redis() -> str:
