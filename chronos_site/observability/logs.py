@@ -29,7 +29,7 @@ def redact(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """ts, level, logger, msg, request_id, workspace_id, trace_id where they are known, then the record's `extra`."""
+    """ts, level, logger, msg; request_id, workspace_id, task_id, trace_id where known; then the record's `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "msg": redact(record.getMessage()),
         }
-        for name in ("request_id", "workspace_id"):
+        for name in ("request_id", "workspace_id", "task_id"):
             value = getattr(context, name).get()
             if value is not None:
                 line[name] = value

@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra import redis
 from chronos_site.infra.secrets import SecretError, SecretStore
-from execution.dispatch import attempt_span
+from execution.dispatch import attempt_span, counts
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.credentials import CredentialSource
 from execution.dispatch.egress import Network
@@ -129,6 +129,16 @@ class Engine:
         """Whether the event loop comes round."""
         return time.monotonic() - self._turned < STUCK_S
 
+    @property
+    def in_flight(self) -> int:
+        """Claimed and not yet finished."""
+        return self._slots.total - self._slots.free
+
+    @property
+    def logs_dropped(self) -> int:
+        """Attempts' logs that MongoDB never took."""
+        return self._log.dropped
+
     def _call(self, work: Coroutine[Any, Any, None]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
@@ -180,7 +190,7 @@ class Engine:
                 worker_id=self._worker_id,
                 name=self._name,
                 queue=self._queue,
-                count=lambda: (self._delivered, self._slots.total - self._slots.free),
+                count=lambda: (self._delivered, self.in_flight),
             )
             self._results = ResultWriter(source=self._source, fence=fence, flow=flow, finished=self._finished)
             self._gate = Gate(
@@ -352,11 +362,12 @@ class Engine:
             answer = Answer(None, "internal", f"The worker failed at the send: {type(error).__name__}.")
         self._results.add(result_of(claim, answer, began_at=began_at, address=verdict.address))
 
-    def _finished(self, results: list[Result], _stored: set[object]) -> None:
+    def _finished(self, results: list[Result], stored: set[object]) -> None:
         self._delivered += len(results)
         self._slots.release(len(results))
         self._log.add(results, worker=self._name)
         attempt_span.end(results)
+        counts.count(results, stored, queue=self._queue)
 
     def _refuse(self) -> None:
         """From now on nothing is claimed or sent; the waves give back what they find."""
