@@ -174,16 +174,6 @@ def open_switch(*, scope: str, value: str = "", set_by: str = "") -> bool:
 # --- what waits ----------------------------------------------------------------------------------
 
 
-def count_held() -> dict[int, int]:
-    """How many executions wait, by the switch that they name."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT held_by, count(*) FROM execution_execution"
-            " WHERE held_by IS NOT NULL AND state IN ('PENDING', 'RETRYING') GROUP BY held_by"
-        )
-        return dict(cursor.fetchall())
-
-
 def release_held(*, closed: Closed, most: int) -> int:
     """Let go up to `most` executions whose switch is no more, first due first. Returns how many.
 

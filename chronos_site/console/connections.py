@@ -1,27 +1,15 @@
-"""A connection of one's own for those who look at the site from outside of its work."""
+"""A connection beside the pool: one that is busy with requests must not make a probe or the doctor wait."""
 
 from typing import Any
 
 import psycopg
 from django.db import connection
 
-_PARAMETERS = {
-    "dbname",
-    "user",
-    "password",
-    "host",
-    "port",
-    "service",
-    "passfile",
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-}
+_PARAMETERS = {"dbname", "user", "password", "host", "port", "service", "passfile"}
+_PARAMETERS |= {"sslmode", "sslrootcert", "sslcert", "sslkey"}
 
 
-def own_connection(*, timeout_s: float) -> psycopg.Connection[Any]:
-    """Not of the pool: one that is busy with requests hides nothing. No statement takes longer than `timeout_s`."""
+def own_connection() -> psycopg.Connection[Any]:
+    """To the default database, with two seconds for everything. Raises psycopg's errors."""
     given = {name: value for name, value in connection.get_connection_params().items() if name in _PARAMETERS}
-    limit = f"-c statement_timeout={int(timeout_s * 1000)}"
-    return psycopg.connect(**given, connect_timeout=max(2, round(timeout_s)), autocommit=True, options=limit)
+    return psycopg.connect(**given, connect_timeout=2, autocommit=True, options="-c statement_timeout=2000")

@@ -165,7 +165,7 @@ _CONNECTIONS = (
 
 
 def _read_postgres() -> Stored:
-    with own_connection(timeout_s=LIMIT_S) as own:
+    with own_connection() as own:
         bounds = {"grace_s": OVERDUE_GRACE_S, "most": OVERDUE_MOST}
         overdue = own.execute(statement("execution", "gauge_overdue"), bounds).fetchall()
         workers = own.execute(_WORKERS, [ALIVE_S]).fetchall()

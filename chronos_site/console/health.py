@@ -59,13 +59,13 @@ def _warnings(loops: Future[list[str]], until: float) -> list[str]:
 
 
 def _postgres() -> str:
-    with own_connection(timeout_s=LIMIT_S) as own:
+    with own_connection() as own:
         own.execute("SELECT 1")
     return "ok"
 
 
 def _loops() -> list[str]:
-    with own_connection(timeout_s=LIMIT_S) as own:
+    with own_connection() as own:
         return loop_warnings(own)
 
 

@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 from django.conf import settings
 
 log = logging.getLogger(__name__)
@@ -91,6 +93,13 @@ def build_producer(
             "logger": log,
         }
     )
+
+
+def count_brokers(bootstrap: str, *, timeout_s: float) -> int:
+    """How many brokers the cluster has. Raises KafkaException where it does not answer in time."""
+    given: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log}
+    client = AdminClient({**client_properties(), **given})
+    return len(client.list_topics(timeout=timeout_s).brokers)
 
 
 def client_properties() -> dict[str, str]:

@@ -82,7 +82,7 @@ class ApiKeyAdmin(TenantAdmin):
         return False
 
     def get_exclude(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
-        return ("key_hash",)
+        return ("key_hash", "previous_key_hash")
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
         """Keys are only ever added here: the service makes the row, and the form's object becomes it."""

@@ -69,6 +69,8 @@ def _live_key(plaintext: str) -> ApiKey:
         raise AuthenticationFailed("There is no such API key.", "unknown_key")
     if key.revoked_at is not None:
         raise AuthenticationFailed("This API key is revoked.", "revoked_key")
+    if key.by_previous and (key.previous_expires_at is None or key.previous_expires_at <= timezone.now()):
+        raise AuthenticationFailed("This API key was rotated, and its time has ended. Use the new one.", "rotated_key")
     if key.expires_at is not None and key.expires_at <= timezone.now():
         raise AuthenticationFailed("This API key has expired.", "expired_key")
     return key
@@ -77,6 +79,8 @@ def _live_key(plaintext: str) -> ApiKey:
 def _note_use(key: ApiKey) -> None:
     """At most one write a minute per key, however many processes see it."""
     now = timezone.now()
-    if key.last_used_at is None or key.last_used_at < now - LAST_USED_EVERY:
-        stale = Q(last_used_at=None) | Q(last_used_at__lt=now - LAST_USED_EVERY)
-        ApiKey.objects.filter(stale, id=key.id).update(last_used_at=now)
+    name = "previous_used_at" if key.by_previous else "last_used_at"
+    last = getattr(key, name)
+    if last is None or last < now - LAST_USED_EVERY:
+        stale = Q(**{name: None}) | Q(**{f"{name}__lt": now - LAST_USED_EVERY})
+        ApiKey.objects.filter(stale, id=key.id).update(**{name: now})

@@ -81,6 +81,12 @@ class ApiKey(models.Model):
     prefix = models.CharField(max_length=12, editable=False)
     key_hash = models.CharField(max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=32, choices=Scope.choices))
+    previous_prefix = models.CharField(max_length=12, default="", db_default="", editable=False)
+    previous_key_hash = models.CharField(  # noqa: DJ001 - most have none, and none is no hash
+        max_length=64, null=True, unique=True, editable=False, help_text="The secret before the last rotation."
+    )
+    previous_expires_at = models.DateTimeField(null=True, editable=False, help_text="Until when it works on.")
+    previous_used_at = models.DateTimeField(null=True, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -91,6 +97,8 @@ class ApiKey(models.Model):
 
     clock: DatabaseClock | None = None
     """No column: the database's clock, as it was read with the key of a request."""
+    by_previous = False
+    """No column: the request came with the secret before the last rotation."""
 
     class Meta:
         verbose_name = "API key"

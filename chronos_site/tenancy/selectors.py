@@ -29,19 +29,20 @@ def api_key(*, workspace: Workspace, key_id: UUID) -> ApiKey:
 
 
 def api_key_by_hash(*, key_hash: str) -> ApiKey | None:
-    """The key, its workspace and the database's clock in one query.
+    """The key that has this secret, or had it before its last rotation; its workspace and the database's clock with it.
 
     Asked for every request of the API: written out, for Django takes longer to write it than Postgres to answer.
     """
     sql, key_names, workspace_names = _key_query()
     with connection.cursor() as cursor:
-        cursor.execute(sql, [key_hash])
+        cursor.execute(sql, [key_hash, key_hash])
         row = cursor.fetchone()
     if row is None:
         return None
     key = ApiKey.from_db(connection.alias, key_names, row[: len(key_names)])
     key.workspace = Workspace.from_db(connection.alias, workspace_names, row[len(key_names) : -1])
     key.clock = DatabaseClock(row[-1])
+    key.by_previous = key.key_hash != key_hash
     return key
 
 
@@ -56,6 +57,7 @@ def _key_query() -> tuple[str, list[str], list[str]]:
         columns += [f"{letter}.{field.column}" for field in fields]
     sql = (
         f"SELECT {', '.join(columns)}, clock_timestamp() FROM {ApiKey._meta.db_table} k"  # noqa: S608 - names of the models' own
-        f" JOIN {Workspace._meta.db_table} w ON w.id = k.workspace_id WHERE k.key_hash = %s"
+        f" JOIN {Workspace._meta.db_table} w ON w.id = k.workspace_id"
+        " WHERE k.key_hash = %s OR k.previous_key_hash = %s"
     )
     return sql, names[0], names[1]

@@ -1,7 +1,7 @@
 """What changes workspaces and keys. A key's plaintext is returned once, by the call that makes it, and kept nowhere."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -11,6 +11,10 @@ from django.utils import timezone
 
 from chronos_site.tenancy import keys
 from chronos_site.tenancy.models import ApiKey, Scope, Workspace
+
+OVERLAP_S = 86_400
+"""How long a rotated key's old secret works on, unless it is said otherwise."""
+LONGEST_OVERLAP_S = 30 * 86_400
 
 ALL_SCOPES: tuple[str, ...] = tuple(Scope.values)
 
@@ -57,18 +61,37 @@ def create_api_key(
 
 
 @transaction.atomic
-def rotate_api_key(*, workspace: Workspace, key_id: UUID) -> tuple[ApiKey, str]:
-    """A new secret for the same key; the old one stops at once. Raises ApiKey.DoesNotExist and KeyEndedError."""
+def rotate_api_key(*, workspace: Workspace, key_id: UUID, overlap_s: float = OVERLAP_S) -> tuple[ApiKey, str]:
+    """A new secret for the same key; the old one works on for `overlap_s`, the one before it stops at once.
+
+    Raises ApiKey.DoesNotExist and KeyEndedError.
+    """
     key = ApiKey.objects.select_for_update().get(workspace=workspace, id=key_id)
     if key.revoked_at is not None:
         raise KeyEndedError("key_revoked", "This key is revoked and stays so. Create a new one.")
     if key.expires_at is not None and key.expires_at <= timezone.now():
         raise KeyEndedError("key_expired", "This key has expired. Create a new one.")
+    now = timezone.now()
     plaintext = keys.generate_key()
+    key.previous_prefix = key.prefix
+    # The row of a secret that has ended stays: whoever still sends it is told that it was rotated.
+    key.previous_key_hash = key.key_hash
+    key.previous_expires_at = now + timedelta(seconds=max(0.0, overlap_s))
+    key.previous_used_at = key.last_used_at
     key.prefix = keys.shown_prefix(plaintext)
     key.key_hash = keys.hash_key(plaintext)
     key.last_used_at = None
-    key.save(update_fields=["prefix", "key_hash", "last_used_at"])
+    key.save(
+        update_fields=[
+            "prefix",
+            "key_hash",
+            "last_used_at",
+            "previous_prefix",
+            "previous_key_hash",
+            "previous_expires_at",
+            "previous_used_at",
+        ]
+    )
     return key, plaintext
 
 

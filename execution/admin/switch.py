@@ -1,4 +1,4 @@
-"""What operators have switched off; to be read here, and turned by `manage.py dispatch_switch`."""
+"""What operators have switched off; to be read here, and turned by `manage.py chronos switch`."""
 
 from django.contrib import admin
 from django.http import HttpRequest

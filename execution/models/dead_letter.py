@@ -43,6 +43,8 @@ class DeadLetter(models.Model):
             # Reader: GET /v1/dead-letters, newest first.
             models.Index(fields=["workspace", "-id"], name="dead_letter_page"),
             models.Index(fields=["workspace", "-id"], condition=models.Q(status="open"), name="dead_letter_open"),
+            # Reader: chronos_site.console.selectors.busiest (which jobs failed of late).
+            models.Index(fields=["created_at"], name="dead_letter_age"),
         ]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -58,7 +59,7 @@ def place(scope: str, workspace: Workspace) -> str:
 
 def run_command(*arguments: str) -> Any:
     out = io.StringIO()
-    call_command("dispatch_switch", *arguments, "--json", stdout=out)
+    call_command("chronos", "switch", *arguments, "--json", stdout=out)
     return json.loads(out.getvalue())
 
 
@@ -333,9 +334,8 @@ def test_the_command_turns_and_lists_with_what_waits(workspace: Workspace) -> No
     [row] = run_command("list")["off"]
     assert (row["name"], row["by"], row["reason"], row["waiting"]) == (workspace.name, "ann", "outage", 2)
     text = io.StringIO()
-    call_command("dispatch_switch", "list", stdout=text)
-    assert "workspace acme is off since" in text.getvalue()
-    assert "2 wait: outage" in text.getvalue()
+    call_command("chronos", "switch", "list", stdout=text)
+    assert re.search(r"workspace +acme +.* +ann +2 +outage", text.getvalue())
     assert run_command("on", "--scope", "workspace", "--value", workspace.name)["changed"]
     assert run_command("list") == {"off": []}
 

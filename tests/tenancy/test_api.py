@@ -77,12 +77,45 @@ def test_a_key_hands_out_no_scope_that_it_lacks(key_admin: ApiClient, workspace:
     assert strong.last_used_at is None
 
 
-def test_a_rotated_key_shows_its_new_secret_once(api: ApiClient, workspace: Workspace) -> None:
+def test_a_rotated_key_shows_its_new_secret_once_and_the_old_one_works_on_for_a_day(
+    api: ApiClient, workspace: Workspace
+) -> None:
     key, old = services.create_api_key(workspace=workspace, name="k", scopes=["workspace:read"])
     answer = api.post(f"{PATH}/{key.id}/rotate")
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
-    assert ApiClient(old).get("/v1/workspace").status_code == 401
+    for secret in (old, answer.json()["key"]):
+        assert ApiClient(secret).get("/v1/workspace").status_code == 200
+    shown = api.get(f"{PATH}/{key.id}").json()
+    assert shown["previous_prefix"] == old[:12]
+    assert shown["previous_used_at"] is not None
+    left = datetime.fromisoformat(shown["previous_expires_at"]) - timezone.now()
+    assert timedelta(hours=23, minutes=50) < left <= timedelta(days=1)
+    ApiKey.objects.filter(id=key.id).update(previous_expires_at=timezone.now())
+    refused = ApiClient(old).get("/v1/workspace")
+    assert (refused.status_code, refused.json()["code"]) == (401, "rotated_key")
     assert ApiClient(answer.json()["key"]).get("/v1/workspace").status_code == 200
+
+
+def test_an_overlap_of_nothing_ends_the_old_secret_at_once_and_only_the_last_one_overlaps(
+    api: ApiClient, workspace: Workspace
+) -> None:
+    key, first = services.create_api_key(workspace=workspace, name="k", scopes=["workspace:read"])
+    second = api.post(f"{PATH}/{key.id}/rotate", {"overlap_s": 600}).json()["key"]
+    third = api.post(f"{PATH}/{key.id}/rotate", {"overlap_s": 600}).json()["key"]
+    assert [ApiClient(secret).get("/v1/workspace").status_code for secret in (first, second, third)] == [401, 200, 200]
+    fourth = api.post(f"{PATH}/{key.id}/rotate", {"overlap_s": 0}).json()["key"]
+    assert [ApiClient(secret).get("/v1/workspace").status_code for secret in (third, fourth)] == [401, 200]
+    assert api.delete(f"{PATH}/{key.id}").status_code == 204
+    assert ApiClient(fourth).get("/v1/workspace").status_code == 401
+    for wrong in ({"overlap_s": -1}, {"overlap_s": 2_592_001}, {"overlap_s": "1"}, {"overlap": 1}):
+        assert api.post(f"{PATH}/{key.id}/rotate", wrong).status_code == 422
+
+
+def test_a_revoked_key_is_refused_with_its_old_secret_too(api: ApiClient, workspace: Workspace) -> None:
+    key, old = services.create_api_key(workspace=workspace, name="k", scopes=["workspace:read"])
+    new = api.post(f"{PATH}/{key.id}/rotate").json()["key"]
+    assert api.delete(f"{PATH}/{key.id}").status_code == 204
+    assert [ApiClient(secret).get("/v1/workspace").status_code for secret in (old, new)] == [401, 401]
 
 
 def test_a_revoked_key_is_refused_at_once_and_revoking_can_be_repeated(api: ApiClient, workspace: Workspace) -> None:

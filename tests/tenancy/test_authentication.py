@@ -64,9 +64,11 @@ def test_a_revoked_and_an_expired_key_are_401(workspace: Workspace) -> None:
     assert refusal(ApiClient(expired).get(PATH)) == "expired_key"
 
 
-def test_the_old_secret_of_a_rotated_key_is_unknown(workspace: Workspace) -> None:
+def test_the_old_secret_of_a_rotated_key_is_told_apart_and_then_unknown(workspace: Workspace) -> None:
     key, old = services.create_api_key(workspace=workspace, name="k")
-    _, new = services.rotate_api_key(workspace=workspace, key_id=key.id)
+    _, new = services.rotate_api_key(workspace=workspace, key_id=key.id, overlap_s=0)
+    assert refusal(ApiClient(old).get(PATH)) == "rotated_key"
+    _, new = services.rotate_api_key(workspace=workspace, key_id=key.id, overlap_s=0)
     assert refusal(ApiClient(old).get(PATH)) == "unknown_key"
     assert ApiClient(new).get(PATH).status_code == 200
 

@@ -6,9 +6,10 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from chronos_site.api.fields import TextField, TimestampField, UuidField
+from chronos_site.api.fields import IntegerField, TextField, TimestampField, UuidField
 from chronos_site.api.serializers import StrictSerializer
 from chronos_site.tenancy.models import ApiKey, Scope
+from chronos_site.tenancy.services import LONGEST_OVERLAP_S, OVERLAP_S
 
 
 class ScopesField(serializers.ListField):
@@ -31,6 +32,9 @@ class ApiKeySerializer(StrictSerializer):
     name = TextField(max_length=100)
     prefix = serializers.CharField(read_only=True, help_text="The key's first characters, to recognise it by.")
     scopes = ScopesField()
+    previous_prefix = serializers.CharField(read_only=True, help_text="Of the secret before the last rotation.")
+    previous_expires_at = TimestampField(read_only=True, allow_null=True, help_text="Until when that one works on.")
+    previous_used_at = TimestampField(read_only=True, allow_null=True, help_text="When that one was last used.")
     expires_at = TimestampField(required=False, allow_null=True, default=None)
     revoked_at = TimestampField(read_only=True, allow_null=True)
     last_used_at = TimestampField(read_only=True, allow_null=True, help_text="Exact to a minute.")
@@ -40,6 +44,15 @@ class ApiKeySerializer(StrictSerializer):
         if value is not None and value <= timezone.now():
             raise serializers.ValidationError("This time has passed. Give a later one.", code="in_the_past")
         return value
+
+
+class RotationSerializer(StrictSerializer):
+    overlap_s = IntegerField(
+        min_value=0,
+        max_value=LONGEST_OVERLAP_S,
+        default=OVERLAP_S,
+        help_text="Seconds for which the old secret works on; 0 ends it at once.",
+    )
 
 
 class CreatedApiKeySerializer(ApiKeySerializer):

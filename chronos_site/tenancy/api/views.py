@@ -16,7 +16,12 @@ from chronos_site.api.idempotency import idempotent_hiding
 from chronos_site.api.problems import Problem
 from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.tenancy import selectors, services
-from chronos_site.tenancy.api.serializers import ApiKeySerializer, CreatedApiKeySerializer, WorkspaceSerializer
+from chronos_site.tenancy.api.serializers import (
+    ApiKeySerializer,
+    CreatedApiKeySerializer,
+    RotationSerializer,
+    WorkspaceSerializer,
+)
 from chronos_site.tenancy.authentication import calling_key
 from chronos_site.tenancy.models import ApiKey
 from chronos_site.tenancy.services import KeyEndedError
@@ -88,16 +93,18 @@ class ApiKeyDetail(APIView):
 class ApiKeyRotate(APIView):
     required_scopes: ClassVar = {"POST": "keys:admin"}
 
-    @extend_schema(operation_id="rotate_api_key", request=None, responses=CreatedApiKeySerializer)
+    @extend_schema(operation_id="rotate_api_key", request=RotationSerializer, responses=CreatedApiKeySerializer)
     @idempotent_hiding("key")
     def post(self, request: Request, key_id: UUID) -> Response:
-        """A new secret for the same key; the old one stops at once. To overlap, create a second key instead."""
+        """A new secret for the same key, shown once. The old one works on for a day, or as `overlap_s` says."""
         QueryParameters(request)
+        body = RotationSerializer(data=request.data or {})
+        body.is_valid(raise_exception=True)
         workspace = calling_key(request).workspace
         with _refusals():
             # Whoever rotates a key gets to hold it: its scopes must not be more than one's own.
             _refuse_more_than_own(request, selectors.api_key(workspace=workspace, key_id=key_id).scopes)
-            key, plaintext = services.rotate_api_key(workspace=workspace, key_id=key_id)
+            key, plaintext = services.rotate_api_key(workspace=workspace, key_id=key_id, **body.validated_data)
         return _shown_once(key, plaintext, status=200)
 
 
