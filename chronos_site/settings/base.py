@@ -204,6 +204,9 @@ CHRONOS_EVENTS_MAX = env.integer("CHRONOS_EVENTS_MAX", 1_000_000, low=1000, high
 CHRONOS_WEB_THREADS = env.integer("CHRONOS_WEB_THREADS", 8, low=1, high=256)
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
 CHRONOS_LIVENESS_FILE = env.absolute_path("CHRONOS_LIVENESS_FILE")
+# Where workers, beats and the reader of events show their metrics; 0: nowhere. The web process does at /metrics.
+CHRONOS_METRICS_PORT = env.integer("CHRONOS_METRICS_PORT", 0, low=0, high=65_535)
+CHRONOS_METRICS_ADDRESS = env.text("CHRONOS_METRICS_ADDRESS", "127.0.0.1")
 # Where the values of secret:// references are kept.
 CHRONOS_SECRET_PROVIDER = env.choice("CHRONOS_SECRET_PROVIDER", "environment", "environment", "mounted", "kubernetes")
 # Seconds after which a value is read anew: a rotated secret is used that soon.

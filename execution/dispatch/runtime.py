@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from chronos_site.infra import mongo, secrets
 from chronos_site.infra.ids import new_id
-from chronos_site.observability import liveness, tracing
+from chronos_site.observability import liveness, metrics, tracing
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.egress import parse_networks
 from execution.dispatch.engine import Engine, SendersOf, SourceOf
@@ -34,6 +34,21 @@ _lock = threading.Lock()
 _sources: dict[str, SourceOf] = {DISPATCH_QUEUE: ExecutionSource}
 _senders: dict[str, SendersOf] = {}
 _engines: dict[str, Engine] = {}
+
+
+metrics.Watched(
+    "chronos_engine_in_flight",
+    "Claimed by this process and not yet finished.",
+    lambda: {(queue,): running.in_flight for queue, running in list(_engines.items())},
+    ("queue",),
+)
+metrics.Watched(
+    "chronos_attempt_logs_dropped",
+    "Attempts' logs that MongoDB never took.",
+    lambda: {(queue,): running.logs_dropped for queue, running in list(_engines.items())},
+    ("queue",),
+    rises=True,
+)
 
 
 def deliver_from(queue: str, source: SourceOf, *, senders: SendersOf | None = None) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,20 @@ def test_up_answers_ready_with_every_part_at_hand(running: Up) -> None:
     ready = requests.get(f"{web_url(running)}/readyz", timeout=10)
     assert ready.status_code == 200
     assert ready.json()["degraded"] == []
+
+
+def test_every_process_shows_its_metrics(running: Up) -> None:
+    ports = json.loads((running.home / "ports.json").read_text())
+    urls = {name: f"http://127.0.0.1:{ports[f'metrics-{name}']}/metrics" for name in SITE - {"web"}}
+    for name, url in {**urls, "web": f"{web_url(running)}/metrics"}.items():
+        wait_until(partial(_shows_metrics, url), timeout_s=30, told=partial("{} shows none".format, name))
+
+
+def _shows_metrics(url: str) -> bool:
+    try:
+        return "chronos_" in requests.get(url, timeout=5).text
+    except requests.ConnectionError:
+        return False  # A beat is not waited for when the stack starts.
 
 
 def test_objects_are_kept_in_a_folder_of_the_stack_that_only_we_can_read(running: Up) -> None:
