@@ -16,7 +16,7 @@ CHECK_ENV := env DJANGO_SECRET_KEY=for-the-checks-only-7c1f0a94e2b85d36-never-of
 	DATABASE_URL=postgresql://check:check@127.0.0.1:1/check REDIS_URL=redis://127.0.0.1:1/0 ALLOWED_HOSTS=chronos.test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check bench chaos chaos-short clean
+.PHONY: help demo up test test-again check bench chaos chaos-short clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  \1\t/'
@@ -29,6 +29,9 @@ up: $(DEMO_STAMP)  ## run Chronos with its own servers until Ctrl-C; data in .ch
 
 test: $(DEV_STAMP)  ## run the tests against real servers, which start by themselves
 	@$(PYTHON) -m pytest $(ARGS)
+
+test-again: $(DEV_STAMP)  ## run the one or two tests that failed once more, and name them; more than three are not tried
+	@$(PYTHON) -m tests.again
 
 check: $(DEV_STAMP)  ## lint, types, import rules, migrations, deployment checks
 	$(VENV)/bin/ruff check .

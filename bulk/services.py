@@ -21,6 +21,7 @@ from bulk.domain.states import JOB_ENDED, JobState
 from bulk.domain.template import RowRefused, TemplateError, compile_template
 from bulk.ingest import TEXTS, remove_rows
 from bulk.models import BulkJob
+from bulk.telling import tell
 from chronos_site.infra import storage
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.ids import new_id
@@ -180,6 +181,7 @@ def create_bulk_job(
         held=not start,
         created_at=database_now(),
     )
+    tell(made.id, JobState.UPLOADED)
     transaction.on_commit(lambda: publish.publish_work([made.id]), robust=True)
     return made
 

@@ -17,6 +17,7 @@ from psycopg.rows import class_row, dict_row
 
 from bulk.domain.numbering import CHUNK, chunk_of, range_of
 from bulk.domain.states import JobState
+from bulk.telling import tell
 from chronos_site.infra.sql import statement
 from execution.domain.outcome import Claim, Postponed, Result
 from execution.transitions import HeldClaim
@@ -72,7 +73,10 @@ def claim_work(*, job_id: UUID) -> int | None:
         " AND (work_lease_until IS NULL OR work_lease_until < clock_timestamp()) RETURNING work_seq",
         {"id": job_id, "lease": WORK_LEASE_S},
     )
-    return int(rows[0][0]) if rows else None
+    if not rows:
+        return None
+    tell(job_id, JobState.INGESTING, took=rows[0][0] == 1)
+    return int(rows[0][0])
 
 
 def renew_work(*, job_id: UUID, seq: int) -> bool:
@@ -135,64 +139,75 @@ def finish_ingest(*, job_id: UUID, seq: int) -> str | None:
         " RETURNING state",
         {"id": job_id, "seq": seq},
     )
-    return str(rows[0][0]) if rows else None
+    return JobState(rows[0][0]).value if rows and tell(job_id, JobState(rows[0][0])) else None
 
 
 def refuse_file(*, job_id: UUID, seq: int, code: str, text: str) -> bool:
     """INGESTING → FAILED: the file cannot be taken; the caller removes what was read of it in the same transaction."""
-    return bool(
-        _count(
+    return tell(
+        job_id,
+        JobState.FAILED,
+        took=_count(
             "UPDATE bulk_bulkjob SET state = 'FAILED', error_code = %(code)s, error_text = %(text)s,"
             " work_lease_until = NULL, finished_at = clock_timestamp()"
             " WHERE id = %(id)s AND work_seq = %(seq)s AND state = 'INGESTING'",
             {"id": job_id, "seq": seq, "code": code, "text": text[:500]},
-        )
+        ),
+        reason=code,
     )
 
 
 def end_job(*, job_id: UUID, seq: int, state: JobState, counts: Mapping[str, int], results_bytes: int) -> bool:
     """RUNNING | PAUSED → an end. The caller has seen all chunks DONE, and the results are stored."""
-    return bool(
-        _count(
+    return tell(
+        job_id,
+        state,
+        took=_count(
             "UPDATE bulk_bulkjob SET state = %(state)s, results_bytes = %(bytes)s, work_lease_until = NULL,"
             " succeeded = %(succeeded)s, failed = %(failed)s, cancelled = %(cancelled)s,"
             " rate_per_s = 0, finished_at = clock_timestamp()"
             " WHERE id = %(id)s AND work_seq = %(seq)s AND state IN ('RUNNING', 'PAUSED')",
             {"id": job_id, "seq": seq, "state": state.value, "bytes": results_bytes, **counts},
-        )
+        ),
     )
 
 
 def cancel_unread(*, job_id: UUID) -> bool:
     """UPLOADED | INGESTING → CANCELLED. Whoever reads the file finds out at its next piece."""
-    return bool(
-        _count(
+    return tell(
+        job_id,
+        JobState.CANCELLED,
+        took=_count(
             "UPDATE bulk_bulkjob SET state = 'CANCELLED', work_lease_until = NULL, finished_at = clock_timestamp(),"
             " cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())"
             " WHERE id = %(id)s AND state IN ('UPLOADED', 'INGESTING')",
             {"id": job_id},
-        )
+        ),
     )
 
 
 def pause_running(*, job_id: UUID) -> bool:
     """RUNNING → PAUSED."""
-    return bool(
-        _count(
+    return tell(
+        job_id,
+        JobState.PAUSED,
+        took=_count(
             "UPDATE bulk_bulkjob SET state = 'PAUSED', held = true, rate_per_s = 0"
             " WHERE id = %(id)s AND state = 'RUNNING'",
             {"id": job_id},
-        )
+        ),
     )
 
 
 def start_paused(*, job_id: UUID) -> bool:
     """PAUSED → RUNNING."""
-    return bool(
-        _count(
+    return tell(
+        job_id,
+        JobState.RUNNING,
+        took=_count(
             "UPDATE bulk_bulkjob SET state = 'RUNNING', held = false WHERE id = %(id)s AND state = 'PAUSED'",
             {"id": job_id},
-        )
+        ),
     )
 
 
@@ -206,12 +221,14 @@ def reopen_job(*, job_id: UUID) -> bool:
     )
     if not reset:
         return False
-    return bool(
-        _count(
+    return tell(
+        job_id,
+        JobState.RUNNING,
+        took=_count(
             "UPDATE bulk_bulkjob SET state = 'RUNNING', held = false, failed = 0, finished_at = NULL,"
             " cancel_requested_at = NULL WHERE id = %(id)s AND state IN ('PARTIAL_FAILURE', 'FAILED')",
             {"id": job_id},
-        )
+        ),
     )
 
 

@@ -19,10 +19,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 _django = get_wsgi_application()
 
 # The limit's own module needs Django's registry, so it comes after the line above.
-from bulk.sockets import BulkJobSocket, Nowhere  # noqa: E402
+from bulk.sockets import BulkJobSocket  # noqa: E402
 from chronos_site.api.body_limit import App, BodyLimit, Uploads  # noqa: E402
 from chronos_site.infra.wsgi import WsgiThreads  # noqa: E402
 from chronos_site.observability.tracing import FlushAtShutdown  # noqa: E402
+from chronos_site.tenancy.sockets import Nowhere  # noqa: E402
+from execution.sockets import EventSocket  # noqa: E402
 
 
 def _with_static_files(application: object) -> ServeStatic:
@@ -43,14 +45,18 @@ FORM_BYTES = 64 * 1024
 """What a form with a file has beside the file."""
 
 _uploads = Uploads(
-    path="/v1/bulk-jobs",
+    paths=frozenset({"/v1/bulk-jobs", "/admin/bulk/bulkjob/add/"}),
     max_bytes=settings.CHRONOS_BULK_MAX_BYTES + FORM_BYTES,
     # Each holds a thread for as long as its client takes: the others are for everybody else.
     at_once=max(1, settings.CHRONOS_WEB_THREADS // 2),
 )
 _http = BodyLimit(cast("App", _threaded), settings.DATA_UPLOAD_MAX_MEMORY_SIZE, _uploads)
 _sockets = URLRouter(
-    [path("ws/v1/bulk-jobs/<str:job_id>", BulkJobSocket.as_asgi()), re_path("", Nowhere.as_asgi())],
+    [
+        path("ws/v1/bulk-jobs/<str:job_id>", BulkJobSocket.as_asgi()),
+        path("ws/v1/executions", EventSocket.as_asgi()),
+        re_path("", Nowhere.as_asgi()),
+    ],
 )
 
 

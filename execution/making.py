@@ -5,7 +5,6 @@ statement. An occurrence, `(schedule_id, scheduled_for, run_no)`, exists once: w
 is due within the look-ahead is triggered on commit, best effort: the fire loop finds it anyway.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,11 +15,14 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from chronos_site.infra.clock import database_now
+from chronos_site.infra.documents import to_json
 from chronos_site.infra.ids import new_id
 from chronos_site.infra.sql import statement
+from chronos_site.observability import events
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, publish, quotas
 from execution.domain.buckets import bucket_of
+from execution.domain.events import EventType, row_event
 from execution.domain.states import State
 from execution.models import Execution
 
@@ -98,11 +100,16 @@ def insert_executions(*, new: Sequence[tuple[UUID, NewExecution]], now: datetime
     buckets.open_buckets(place.bucket_id for place in places if place.bucket_id is not None)
     rows = [_row(workspace_id, item, place) for (workspace_id, item), place in zip(new, places, strict=True)]
     with connection.cursor() as cursor:
-        cursor.execute(statement("execution", "insert_executions"), {"rows": json.dumps(rows), "now": now})
-        made = {row[0] for row in cursor.fetchall()}
+        cursor.execute(statement("execution", "insert_executions"), {"rows": to_json(rows).decode(), "now": now})
+        made: dict[UUID, str] = dict(cursor.fetchall())
+    events.write_on_commit([_created(item, made[item.id]) for _, item in new if item.id in made])
     placed = {item.id: place for (_, item), place in zip(new, places, strict=True) if item.id in made}
     trigger_soon(placed.values(), now)
     return placed
+
+
+def _created(item: NewExecution, row: str) -> str:
+    return row_event(EventType.SKIPPED if item.skipped else EventType.CREATED, row, reason=item.skipped)
 
 
 def trigger_soon(placed: Any, now: datetime) -> None:
@@ -120,14 +127,14 @@ def _trigger(bucket_ids: list[int]) -> None:
 
 def _row(workspace_id: UUID, item: NewExecution, place: Placed) -> dict[str, Any]:
     return {
-        "id": str(item.id),
-        "workspace_id": str(workspace_id),
-        "job_definition_id": _text(item.job_definition_id),
+        "id": item.id,
+        "workspace_id": workspace_id,
+        "job_definition_id": item.job_definition_id,
         "job_version": item.job_version,
-        "schedule_id": _text(item.schedule_id),
-        "scheduled_for": item.scheduled_for.isoformat(),
+        "schedule_id": item.schedule_id,
+        "scheduled_for": item.scheduled_for,
         "run_no": item.run_no,
-        "replay_of": _text(item.replay_of),
+        "replay_of": item.replay_of,
         "trigger": item.trigger,
         "kind": item.kind,
         "target": item.target,
@@ -139,17 +146,13 @@ def _row(workspace_id: UUID, item: NewExecution, place: Placed) -> dict[str, Any
         "traceparent": item.traceparent,
         "state": State.SKIPPED if item.skipped else State.PENDING,
         "state_reason": item.skipped,
-        "due_at": place.due_at.isoformat(),
-        "start_deadline": None if item.start_deadline is None else item.start_deadline.isoformat(),
+        "due_at": place.due_at,
+        "start_deadline": item.start_deadline,
         "on_deadline": item.on_deadline,
         "bucket_id": place.bucket_id,
         "concurrency_key": item.concurrency_key,
         "overlap": item.overlap,
     }
-
-
-def _text(value: UUID | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def _as_model(workspace: Workspace, item: NewExecution, place: Placed, now: datetime) -> Execution:

@@ -15,10 +15,12 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from chronos_site.infra.clock import database_now
+from chronos_site.observability import events
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, quotas, transitions
 from execution.domain import credentials
 from execution.domain.buckets import bucket_of
+from execution.domain.events import ROW, EventType, row_event
 from execution.domain.states import TERMINAL, State
 from execution.making import NewExecution, create_executions, trigger_soon
 from execution.models import Execution, JobDefinition
@@ -219,10 +221,13 @@ def withdraw_occurrences(*, schedule_id: UUID, after: datetime | None) -> list[d
     with connection.cursor() as cursor:
         cursor.execute(
             f"WITH held AS ({_LOCK_NOT_QUEUED})"  # noqa: S608 - constants
-            " DELETE FROM execution_execution e USING held WHERE e.id = held.id RETURNING e.scheduled_for",
+            " DELETE FROM execution_execution e USING held WHERE e.id = held.id"
+            f" RETURNING e.scheduled_for, {ROW}",
             [[schedule_id], after, after],
         )
-        return sorted(row[0] for row in cursor.fetchall())
+        rows = cursor.fetchall()
+    events.write_on_commit([row_event(EventType.WITHDRAWN, row) for _time, row in rows])
+    return sorted(row[0] for row in rows)
 
 
 def hold_occurrences(*, schedule_ids: Sequence[UUID], after: datetime | None) -> None:

@@ -2,31 +2,46 @@
 
 Every function returns the rows that it really changed, so a caller never believes more than what happened: two callers
 of one edge share the rows between them. A caller that dies after one of these has lost nothing, for the row says where
-it stands. Functions of the loops and services use Django's connection; those of the engine are coroutines on a psycopg
-connection of the engine's own pool.
+it stands. Functions of the loops and services use Django's connection and stand in `execution.transitions_waiting`;
+those of the engine, here, are coroutines on a psycopg connection of the engine's own pool.
 
-Statements that come with ids compare `state || ''`, which no index can serve: where the statistics date from a moment
-at which no row was in that state, the planner would read all that are in it now, for each batch.
+Every move is told as an event once it is committed. The coroutines commit by themselves and tell at once: call them
+outside a transaction, but for `finish_running`, whose caller tells.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from psycopg import AsyncConnection
 from psycopg.rows import class_row, dict_row
 
 from chronos_site.infra.sql import statement
+from chronos_site.observability import events
+from execution.domain.events import ROW, EventType, row_event
 from execution.domain.outcome import Claim, Postponed, Result
+from execution.transitions_waiting import QUEUED_LEASE_S, SWITCHED_OFF
+from execution.transitions_waiting import LostClaim as LostClaim
+from execution.transitions_waiting import cancel_waiting as cancel_waiting
+from execution.transitions_waiting import expire_pending as expire_pending
+from execution.transitions_waiting import extend_queued as extend_queued
+from execution.transitions_waiting import hold_pending as hold_pending
+from execution.transitions_waiting import hold_retrying as hold_retrying
+from execution.transitions_waiting import lock_due_retries as lock_due_retries
+from execution.transitions_waiting import queue_keyed as queue_keyed
+from execution.transitions_waiting import queue_locked_retries as queue_locked_retries
+from execution.transitions_waiting import queue_pending as queue_pending
+from execution.transitions_waiting import queue_retrying as queue_retrying
+from execution.transitions_waiting import recover_lost_claims as recover_lost_claims
+from execution.transitions_waiting import release_overlapped as release_overlapped
+from execution.transitions_waiting import skip_pending as skip_pending
+from execution.transitions_waiting import unqueue as unqueue
+from execution.transitions_waiting import unqueue_retrying as unqueue_retrying
 
-SWITCHED_OFF = "dispatch_switch"
-"""The park reason of what waits for a dispatch switch."""
-# How long a QUEUED row may wait for its message before the monitor publishes it again, seconds.
-QUEUED_LEASE_S = 30
+Row = tuple[UUID, str]
+"""The id of a row that was moved, and the row as its event tells it."""
 
 
 @dataclass(slots=True)
@@ -38,107 +53,9 @@ class HeldClaim:
     paused: bool
 
 
-@dataclass(slots=True)
-class LostClaim:
-    """A claim that was taken from a worker, and where its row went."""
-
-    id: UUID
-    state: str
-    begun: bool
-    """Whether its send may have begun."""
-
-
-def _changed(sql: str, params: dict[str, Any]) -> list[UUID]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return [row[0] for row in cursor.fetchall()]
-
-
-# --- PENDING -------------------------------------------------------------------------------------
-
-
-def queue_pending(*, ids: Sequence[UUID]) -> list[UUID]:
-    """PENDING → QUEUED. The caller commits before it publishes, and gives back what it could not publish."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'QUEUED',"
-        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' RETURNING id",
-        {"ids": list(ids), "lease": QUEUED_LEASE_S},
-    )
-
-
-def queue_keyed(*, ids: Sequence[UUID]) -> list[UUID]:
-    """PENDING → QUEUED for rows with a concurrency key, one per key, where no other with it is under way.
-
-    Raises IntegrityError where another came between the look and the write.
-    """
-    return _changed(
-        "UPDATE execution_execution e SET state = 'QUEUED',"
-        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' AND NOT EXISTS ("
-        "  SELECT 1 FROM execution_execution a WHERE a.concurrency_key = e.concurrency_key"
-        "  AND a.state IN ('QUEUED', 'RUNNING', 'RETRYING'))"
-        " RETURNING id",
-        {"ids": list(ids), "lease": QUEUED_LEASE_S},
-    )
-
-
-def skip_pending(*, ids: Sequence[UUID], reason: str) -> list[UUID]:
-    """PENDING → SKIPPED: overlap, misfire or a person passed over it."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'SKIPPED', state_reason = %(reason)s, bucket_id = NULL,"
-        " park_reason = '', finished_at = clock_timestamp()"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' RETURNING id",
-        {"ids": list(ids), "reason": reason},
-    )
-
-
-def release_overlapped(*, keys: Sequence[str] | None) -> list[UUID]:
-    """No edge: parked rows whose key is free go back into a bucket. `keys` None looks at all of them."""
-    return _changed(statement("execution", "release_overlapped"), {"keys": None if keys is None else list(keys)})
-
-
-def hold_pending(*, switches: Mapping[UUID, int]) -> list[UUID]:
-    """No edge: PENDING rows leave their bucket until the switch that they name is no more."""
-    return _changed(
-        "UPDATE execution_execution e SET bucket_id = NULL, park_reason = %(reason)s, held_by = w.switch"
-        " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
-        " WHERE e.id = w.id AND e.state = 'PENDING' RETURNING e.id",
-        {"ids": list(switches), "switches": list(switches.values()), "reason": SWITCHED_OFF},
-    )
-
-
-def expire_pending(*, ids: Sequence[UUID]) -> list[UUID]:
-    """PENDING → EXPIRED, for rows whose `start_deadline` has passed."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'EXPIRED', state_reason = 'start_deadline', bucket_id = NULL,"
-        " finished_at = clock_timestamp()"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'PENDING' AND on_deadline = 'expire'"
-        " AND start_deadline <= clock_timestamp() RETURNING id",
-        {"ids": list(ids)},
-    )
-
-
-def cancel_waiting(*, ids: Sequence[UUID], reason: str) -> list[UUID]:
-    """PENDING | QUEUED | RETRYING → CANCELLED: nobody holds a claim, so it is final at once."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'CANCELLED', state_reason = %(reason)s, bucket_id = NULL,"
-        " lease_until = NULL, finished_at = clock_timestamp()"
-        " WHERE id = ANY(%(ids)s) AND state IN ('PENDING', 'QUEUED', 'RETRYING') RETURNING id",
-        {"ids": list(ids), "reason": reason},
-    )
-
-
-# --- QUEUED --------------------------------------------------------------------------------------
-
-
-def unqueue(*, ids: Sequence[UUID]) -> list[UUID]:
-    """QUEUED → PENDING: the publish failed, so the row is again what it was."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'PENDING', lease_until = NULL"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED' RETURNING id",
-        {"ids": list(ids)},
-    )
+def _tell(kind: EventType, rows: Sequence[Row], *, reason: str = "") -> list[UUID]:
+    events.write([row_event(kind, row, reason=reason) for _id, row in rows])
+    return [row[0] for row in rows]
 
 
 async def claim_queued(db: AsyncConnection[Any], *, ids: Sequence[UUID], worker_id: UUID) -> list[dict[str, Any]]:
@@ -146,70 +63,6 @@ async def claim_queued(db: AsyncConnection[Any], *, ids: Sequence[UUID], worker_
     async with db.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement("execution", "claim"), {"ids": list(ids), "worker_id": worker_id})
         return await cursor.fetchall()
-
-
-# --- RETRYING and what the monitor finds -----------------------------------------------------------------------------
-
-
-def queue_retrying(*, horizon_s: float, most: int) -> list[UUID]:
-    """RETRYING → QUEUED for what is due, workspaces in turn. The caller commits before it publishes."""
-    return queue_locked_retries(ids=[row[0] for row in _lock_due_retries(horizon_s, most)])
-
-
-def lock_due_retries(*, horizon_s: float, most: int) -> list[tuple[UUID, UUID, dict[str, Any]]]:
-    """No edge: lock what `queue_retrying` would take, as (id, workspace_id, target)."""
-    return [(id_, workspace_id, json.loads(target)) for id_, workspace_id, target in _lock_due_retries(horizon_s, most)]
-
-
-def _lock_due_retries(horizon_s: float, most: int) -> list[tuple[UUID, UUID, str]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement("execution", "lock_due_retries"), {"horizon_s": horizon_s, "most": most})
-        return list(cursor.fetchall())
-
-
-def queue_locked_retries(*, ids: Sequence[UUID]) -> list[UUID]:
-    """RETRYING → QUEUED for rows that the caller has locked; as `queue_retrying` otherwise."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'QUEUED',"
-        " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'RETRYING' RETURNING id",
-        {"ids": list(ids), "lease": QUEUED_LEASE_S},
-    )
-
-
-def hold_retrying(*, switches: Mapping[UUID, int]) -> list[UUID]:
-    """No edge: RETRYING rows leave the retry loop's index until the switch that they name is no more."""
-    return _changed(
-        "UPDATE execution_execution e SET held_by = w.switch"
-        " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
-        " WHERE e.id = w.id AND e.state = 'RETRYING' RETURNING e.id",
-        {"ids": list(switches), "switches": list(switches.values())},
-    )
-
-
-def unqueue_retrying(*, ids: Sequence[UUID]) -> list[UUID]:
-    """QUEUED → RETRYING: the publish failed, so the row is again what it was."""
-    return _changed(
-        "UPDATE execution_execution SET state = 'RETRYING', lease_until = NULL"
-        " WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED' RETURNING id",
-        {"ids": list(ids)},
-    )
-
-
-def extend_queued(*, most: int) -> list[UUID]:
-    """No edge: QUEUED rows whose message seems lost get a lease twice as long; the caller publishes them again."""
-    return _changed(statement("execution", "extend_queued"), {"most": most, "lease": QUEUED_LEASE_S})
-
-
-def recover_lost_claims(*, most: int, unknown_cap: int) -> list[LostClaim]:
-    """RUNNING → RETRYING | CANCELLED | FAILED (+ dead letter) for claims whose lease or worker has gone.
-
-    A send that may have begun is an unknown outcome, and is tried again up to `unknown_cap` times whatever the policy
-    says; one that had not begun costs nothing.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(statement("execution", "recover_lost_claims"), {"most": most, "cap": unknown_cap})
-        return [LostClaim(*row) for row in cursor.fetchall()]
 
 
 # --- RUNNING, guarded by the claim ---------------------------------------------------------------
@@ -252,16 +105,20 @@ async def release_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) 
 
     No attempt is charged, also where the gate had begun one and its answer was lost.
     """
+    return _tell(EventType.RELEASED, await _release(db, claims))
+
+
+async def _release(db: AsyncConnection[Any], claims: Sequence[Claim]) -> list[Row]:
     cursor = await db.execute(
         _HELD + "state = 'QUEUED', worker_id = NULL,"
         " attempt = CASE WHEN e.begun_seq = e.claim_seq THEN e.attempt - 1 ELSE e.attempt END,"
         " started_at = CASE WHEN e.begun_seq = e.claim_seq AND e.attempt = 1 THEN NULL ELSE e.started_at END,"
         " begun_seq = CASE WHEN e.begun_seq = e.claim_seq THEN 0 ELSE e.begun_seq END,"
         " lease_until = clock_timestamp() + %(lease)s * interval '1 second'"
-        " FROM held WHERE e.id = held.id RETURNING e.id",
+        f" FROM held WHERE e.id = held.id RETURNING e.id, {ROW}",
         {**_keys(claims), "lease": QUEUED_LEASE_S},
     )
-    return [row[0] for row in await cursor.fetchall()]
+    return await cursor.fetchall()
 
 
 async def unqueue_unpublished(db: AsyncConnection[Any], *, ids: Sequence[UUID]) -> list[UUID]:
@@ -270,6 +127,10 @@ async def unqueue_unpublished(db: AsyncConnection[Any], *, ids: Sequence[UUID]) 
     A row with a bucket was PENDING before it was queued; its bucket is opened again first, as whoever adds rows does. A
     row without one came from the retry loop.
     """
+    return _tell(EventType.UNQUEUED, await _unqueue(db, ids))
+
+
+async def _unqueue(db: AsyncConnection[Any], ids: Sequence[UUID]) -> list[Row]:
     async with db.transaction():
         await db.execute(
             "INSERT INTO execution_bucket AS b (id, state, opened_at)"
@@ -281,14 +142,14 @@ async def unqueue_unpublished(db: AsyncConnection[Any], *, ids: Sequence[UUID]) 
             {"ids": list(ids)},
         )
         cursor = await db.execute(
-            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED'"
+            "WITH held AS (SELECT id FROM execution_execution WHERE id = ANY(%(ids)s) AND state || '' = 'QUEUED'"  # noqa: S608
             "  ORDER BY id FOR UPDATE)"
             " UPDATE execution_execution e SET lease_until = NULL,"
             " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END"
-            " FROM held WHERE e.id = held.id RETURNING e.id",
+            f" FROM held WHERE e.id = held.id RETURNING e.id, {ROW}",
             {"ids": list(ids)},
         )
-        return [row[0] for row in await cursor.fetchall()]
+        return await cursor.fetchall()
 
 
 async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> list[UUID]:
@@ -303,16 +164,17 @@ async def park_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -> 
             " (SELECT id FROM execution_jobdefinition WHERE id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE)",
             {"jobs": sorted({claim.job_definition_id for claim in claims if claim.job_definition_id})},
         )
-        released = await release_running(db, claims=claims)
+        released = await _release(db, claims)
         cursor = await db.execute(
-            "UPDATE execution_execution e SET state = 'PENDING', bucket_id = NULL, park_reason = 'job_paused',"
+            "UPDATE execution_execution e SET state = 'PENDING', bucket_id = NULL, park_reason = 'job_paused',"  # noqa: S608
             " lease_until = NULL FROM execution_jobdefinition j"
             " WHERE e.id = ANY(%(ids)s) AND e.state = 'QUEUED' AND j.id = e.job_definition_id"
-            " AND j.paused_at IS NOT NULL RETURNING e.id",
-            {"ids": released},
+            f" AND j.paused_at IS NOT NULL RETURNING e.id, {ROW}",
+            {"ids": [row[0] for row in released]},
         )
-        parked = {row[0] for row in await cursor.fetchall()}
-    return [found for found in released if found not in parked]
+        rows = await cursor.fetchall()
+    parked = set(_tell(EventType.PARKED, rows, reason="job_paused"))
+    return _tell(EventType.RELEASED, [row for row in released if row[0] not in parked])
 
 
 async def hold_running(db: AsyncConnection[Any], *, claims: Sequence[Claim], switches: Mapping[UUID, int]) -> None:
@@ -322,19 +184,21 @@ async def hold_running(db: AsyncConnection[Any], *, claims: Sequence[Claim], swi
     goes back to where the loops will find it.
     """
     async with db.transaction():
-        released = await release_running(db, claims=claims)
+        released = [row[0] for row in await _release(db, claims)]
         named = [found for found in released if found in switches]
-        await db.execute(
-            "UPDATE execution_execution e SET held_by = w.switch, lease_until = NULL, bucket_id = NULL,"
+        cursor = await db.execute(
+            "UPDATE execution_execution e SET held_by = w.switch, lease_until = NULL, bucket_id = NULL,"  # noqa: S608
             " state = CASE WHEN e.bucket_id IS NULL THEN 'RETRYING' ELSE 'PENDING' END,"
             " park_reason = CASE WHEN e.bucket_id IS NULL THEN '' ELSE %(reason)s END"
             " FROM unnest(%(ids)s::uuid[], %(switches)s::bigint[]) AS w(id, switch)"
-            " WHERE e.id = w.id AND e.state = 'QUEUED'",
+            f" WHERE e.id = w.id AND e.state = 'QUEUED' RETURNING e.id, {ROW}",
             {"ids": named, "switches": [switches[found] for found in named], "reason": SWITCHED_OFF},
         )
+        parked = await cursor.fetchall()
         rest = [found for found in released if found not in switches]
         if rest:
-            await unqueue_unpublished(db, ids=rest)
+            parked += await _unqueue(db, rest)
+    _tell(EventType.PARKED, parked, reason=SWITCHED_OFF)
 
 
 async def postpone_running(
@@ -348,14 +212,16 @@ async def postpone_running(
         " bucket_id = NULL, lease_until = NULL, worker_id = NULL, requeues = 0"
         " FROM held JOIN unnest(%(ids)s::uuid[], %(due_ats)s::timestamptz[], %(reasons)s::text[])"
         "  AS w(id, due_at, reason) ON w.id = held.id"
-        " WHERE e.id = held.id RETURNING e.id",
+        f" WHERE e.id = held.id RETURNING e.id, {ROW}",
         {
             **_keys(claims),
             "due_ats": [postponed[claim.id].due_at for claim in claims],
             "reasons": [postponed[claim.id].reason for claim in claims],
         },
     )
-    return [row[0] for row in await cursor.fetchall()]
+    rows = await cursor.fetchall()
+    events.write([row_event(EventType.POSTPONED, row, reason=postponed[id_].reason) for id_, row in rows])
+    return [row[0] for row in rows]
 
 
 async def tell_overlapped(db: AsyncConnection[Any], *, keys: Sequence[str]) -> None:
@@ -368,14 +234,18 @@ async def cancel_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -
     """RUNNING → CANCELLED: asked for before the send began."""
     cursor = await db.execute(
         _HELD + "state = 'CANCELLED', state_reason = 'cancelled', lease_until = NULL,"
-        " finished_at = clock_timestamp() FROM held WHERE e.id = held.id RETURNING e.id",
+        f" finished_at = clock_timestamp() FROM held WHERE e.id = held.id RETURNING e.id, {ROW}",
         _keys(claims),
     )
-    return [row[0] for row in await cursor.fetchall()]
+    return _tell(EventType.CANCELLED, await cursor.fetchall(), reason="cancelled")
 
 
-async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result]) -> list[UUID]:
-    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter), a batch of results in one statement."""
+async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result]) -> dict[UUID, datetime | None]:
+    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter), a batch of results in one statement.
+
+    The ids of the rows that were changed, with the time of the next attempt where there is one. The caller tells of
+    them once it has committed.
+    """
     finished: list[datetime] = [result.finished_at for result in results]
     cursor = await db.execute(
         statement("execution", "write_results"),
@@ -393,4 +263,4 @@ async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result])
             "dead_reasons": [result.dead_reason for result in results],
         },
     )
-    return [row[0] for row in await cursor.fetchall()]
+    return dict(await cursor.fetchall())

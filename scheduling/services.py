@@ -1,9 +1,9 @@
 """What may be done with schedules. Each function is bound to a workspace and runs in one transaction."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
 from chronos_site.infra.clock import DatabaseClock, database_now
+from chronos_site.infra.documents import to_json
 from chronos_site.infra.ids import new_id
 from chronos_site.tenancy.models import Workspace
 from execution import making
@@ -113,10 +114,10 @@ def create_schedules(
         )
         plans.append(plan)
         schedules.append(
-            Schedule(
+            _once(
                 id=plan.schedule_id,
-                workspace=workspace,
-                job_definition=item.job,
+                workspace_id=workspace.id,
+                job_definition_id=None if item.job is None else item.job.id,
                 target=item.target,
                 payload=item.payload,
                 delivery=item.delivery,
@@ -132,6 +133,19 @@ def create_schedules(
     placed = making.add_executions(workspace=workspace, new=plans, now=now)
     insert_schedules(workspace=workspace, schedules=schedules)
     return list(zip(schedules, placed, strict=True))
+
+
+def _once(**values: Any) -> Schedule:
+    """A new once-schedule from its columns: thousands come at once, and the constructor takes three times as long."""
+    columns = {**_defaults(), **values}
+    return Schedule.from_db(connection.alias, list(columns), list(columns.values()))
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """The columns in their order; what has no constant default is always given."""
+    plain = Schedule()
+    return {str(field.attname): getattr(plain, field.attname) for field in Schedule._meta.concrete_fields}
 
 
 def insert_schedules(*, workspace: Workspace, schedules: Sequence[Schedule]) -> None:
@@ -163,7 +177,7 @@ def _insert(schedules: Sequence[Schedule]) -> None:
     """As one JSON document: a parameter for each value would cost several times as much."""
     names = [str(field.attname) for field in Schedule._meta.concrete_fields]
     columns = ", ".join(str(field.column) for field in Schedule._meta.concrete_fields)
-    rows = json.dumps([{name: getattr(schedule, name) for name in names} for schedule in schedules], default=str)
+    rows = to_json([{name: getattr(schedule, name) for name in names} for schedule in schedules]).decode()
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO scheduling_schedule ({columns})"  # noqa: S608 - the columns are the model's own
@@ -172,6 +186,7 @@ def _insert(schedules: Sequence[Schedule]) -> None:
         )
     for schedule in schedules:
         schedule._state.adding, schedule._state.db = False, connection.alias
+    transitions.tell_created(schedules)
 
 
 @transaction.atomic

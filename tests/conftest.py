@@ -9,6 +9,7 @@ from django.conf import settings
 
 from chronos_site.infra import mongo
 from chronos_site.infra import redis as site_redis
+from chronos_site.observability import events
 from chronos_site.tenancy import services as tenancy
 from chronos_site.tenancy.models import Workspace
 from tests.clients import ApiClient, ProgrammableReceiver
@@ -30,9 +31,11 @@ def redis_clean(redis_server: redis.Redis) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def redis_closed() -> Iterator[None]:
-    """The site's own client is closed with the session."""
+    """The site's own clients are closed with the session."""
     yield
     site_redis.client().close()
+    events.flush()
+    events.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from chronos_site.infra import mongo
-from chronos_site.observability import tracing
+from chronos_site.observability import events, tracing
 from chronos_site.stack.receiver import Answer, Received
 from chronos_site.tenancy.models import Workspace
 from tests.clients import ApiClient, ApiResponse, ProgrammableReceiver
@@ -206,10 +206,12 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
 
     celery_processes.stop()
     tracing.stop()
+    stream = str(redis_server.xrange(events.STREAM))
     places = {
         "traces": traces.everything,
         "postgres": everything_in_postgres(),
         "redis": everything_in_redis(redis_server),
+        "events": stream,
         "redis commands": wire.stop(),
         "mongo": everything_in_mongo(),
         "answers": exported,
@@ -218,9 +220,10 @@ def test_a_secret_is_found_at_the_receiver_and_nowhere_else(
         "log of beat": celery_processes.log(beat),
     }
     # Each place was really looked at: the execution, or what stands for the secret, is there.
-    for place in ("postgres", "redis commands", "mongo", "answers", "traces"):
+    for place in ("postgres", "redis commands", "mongo", "answers", "traces", "events"):
         assert ids[0] in places[place], place
     assert "secret://acme/hooks/password" in places["postgres"]
+    assert "execution.failed" in stream
     assert '"body":"{' in places["answers"]
     assert "***" in places["mongo"]
     attempts = [span for span in traces.spans if span.kind == "client"]

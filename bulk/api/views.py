@@ -1,10 +1,9 @@
 """Bulk jobs under /v1: parse, call a service or selector, answer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -22,6 +21,7 @@ from bulk.api.serializers import (
 )
 from bulk.api.upload import StoringHandler, UploadParser, take_uploads
 from bulk.domain.states import JobState, RecordState
+from bulk.download import results_response
 from bulk.models import BulkJob
 from chronos_site.api.idempotency import idempotent
 from chronos_site.api.problems import FieldProblem, Problem
@@ -32,8 +32,6 @@ from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
 from execution.models import JobDefinition
 from execution.selectors import find_job_definition
-
-PIECE = 256 * 1024
 
 
 class BulkJobList(APIView):
@@ -219,21 +217,6 @@ class BulkJobRetryFailed(_Action):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Send again what failed, and nothing else."""
         return self.act(request, job_id)
-
-
-def results_response(job: BulkJob, stream: Any) -> StreamingHttpResponse:
-    """The results as a download, in pieces; closes the stream."""
-
-    def pieces() -> Iterator[bytes]:
-        with stream:
-            while piece := stream.read(PIECE):
-                yield piece
-
-    response = StreamingHttpResponse(pieces(), content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="results-{job.id}.csv"'
-    response["Content-Length"] = str(job.results_bytes)
-    response["X-Content-Type-Options"] = "nosniff"
-    return response
 
 
 def _bulk_job(request: Request, job_id: UUID) -> BulkJob:

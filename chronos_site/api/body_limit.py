@@ -30,9 +30,9 @@ App = Callable[[Message, Any, Any], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """The one path whose bodies are handed on as they come."""
+    """The paths whose bodies are handed on as they come."""
 
-    path: str
+    paths: frozenset[str]
     max_bytes: int
     at_once: int
     idle_s: float = 30.0
@@ -49,7 +49,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if self._uploads is not None and scope["path"] == self._uploads.path and scope["method"] == "POST":
+        if self._uploads is not None and scope["path"] in self._uploads.paths and scope["method"] == "POST":
             await self._upload(self._uploads, scope, receive, send)
             return
         if _content_length(scope) > self._max_bytes:

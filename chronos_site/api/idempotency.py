@@ -17,12 +17,12 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.db.models.functions import Now
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chronos_site.api.models import IdempotencyRecord
 from chronos_site.api.problems import Problem
+from chronos_site.api.renderers import FastJSONRenderer
 
 KEPT_FOR = timedelta(hours=24)
 LONGEST_KEY = 255
@@ -130,6 +130,6 @@ def _store(place: dict[str, Any], body_hash: str, response: Response, hidden: tu
         **place,
         body_hash=body_hash,
         status=response.status_code,
-        body=JSONRenderer().render(shown).decode(),
+        body=FastJSONRenderer().render(shown).decode(),
         headers={name: response[name] for name in KEPT_HEADERS if response.has_header(name)},
     )

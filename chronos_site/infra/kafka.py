@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _SERVER = re.compile(r"(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:]+\]):([0-9]{1,5})")
 
+EVENTS_TOPIC = "job-events"
 UNKNOWN_TOPIC_S = 5.0
 """So long, and at most half of an attempt's time, a topic that is not there may still be on its way to all brokers."""
 
@@ -56,6 +57,12 @@ def allowed_bootstrap(wanted: str | None) -> str:
     return bootstrap
 
 
+def refuse_events_topic(topic: str) -> None:
+    """The topic of Chronos' own events is no target: whoever reads it takes it for true. Raises KafkaRefused."""
+    if topic == EVENTS_TOPIC:
+        raise KafkaRefused(f"the topic {EVENTS_TOPIC} carries the events of Chronos itself; choose another")
+
+
 def build_producer(
     bootstrap: str, *, timeout_s: float, client_id: str, on_error: Callable[[KafkaError], None]
 ) -> Producer:
@@ -71,7 +78,7 @@ def build_producer(
 
     return Producer(
         {
-            **_properties(),
+            **client_properties(),
             "bootstrap.servers": bootstrap,
             "client.id": client_id,
             "enable.idempotence": True,
@@ -89,11 +96,11 @@ def build_producer(
 
 def count_brokers(bootstrap: str, *, timeout_s: float) -> int:
     """How many brokers the cluster has. Raises KafkaException where it does not answer in time."""
-    client = AdminClient({**_properties(), "bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log})
+    client = AdminClient({**client_properties(), "bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log})
     return len(client.list_topics(timeout=timeout_s).brokers)
 
 
-def _properties() -> dict[str, str]:
+def client_properties() -> dict[str, str]:
     """The file's lines `name=value`; `#` begins a comment."""
     place = settings.KAFKA_PROPERTIES_FILE
     if place is None:

@@ -32,3 +32,9 @@ def client() -> redis.Redis:
 def async_client() -> redis.asyncio.Redis:
     """A client for the event loop that calls this; the caller closes it."""
     return redis.asyncio.Redis.from_url(settings.REDIS_URL, retry=AsyncRetry(NoBackoff(), ONE_MORE), **_OPTIONS)
+
+
+def impatient_client(*, timeout_s: float) -> redis.Redis:
+    """A client of the caller's own that gives up after so long; the caller closes it."""
+    options = {**_OPTIONS, "socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+    return redis.Redis.from_url(settings.REDIS_URL, retry=Retry(NoBackoff(), ONE_MORE), **options)

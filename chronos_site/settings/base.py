@@ -12,6 +12,8 @@ ALLOWED_HOSTS = env.items("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.items("CSRF_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -99,6 +101,7 @@ LANGUAGE_CODE = "en"
 USE_TZ = True
 TIME_ZONE = "UTC"
 USE_I18N = False
+FORMAT_MODULE_PATH = ["chronos_site.console.formats"]
 
 STATIC_URL = "/static/"
 # Without it static files are served from where the apps keep them; images run collectstatic.
@@ -124,7 +127,7 @@ REST_FRAMEWORK = {
         "chronos_site.api.parsers.StrictJSONParser",
         "chronos_site.api.parsers.MergePatchParser",
     ],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["chronos_site.api.renderers.FastJSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "chronos_site.api.schema.ProblemAutoSchema",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "chronos_site.api.negotiation.JsonAlways",
     "DEFAULT_METADATA_CLASS": None,
@@ -185,6 +188,8 @@ CHRONOS_EGRESS_ALLOW = env.networks("CHRONOS_EGRESS_ALLOW")
 KAFKA_BOOTSTRAP = env.bootstrap("KAFKA_BOOTSTRAP")
 KAFKA_BOOTSTRAP_ALLOW = env.bootstraps("KAFKA_BOOTSTRAP_ALLOW")
 KAFKA_PROPERTIES_FILE = env.absolute_path("KAFKA_PROPERTIES_FILE")
+# About how many events the stream job-events keeps, half a gigabyte of Redis' memory for each million.
+CHRONOS_EVENTS_MAX = env.integer("CHRONOS_EVENTS_MAX", 1_000_000, low=1000, high=1_000_000_000)
 # Threads of the web process, each of which serves one request at a time.
 CHRONOS_WEB_THREADS = env.integer("CHRONOS_WEB_THREADS", 8, low=1, high=256)
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
@@ -233,4 +238,16 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
         "psycopg.pool": {"level": "WARNING"},
     },
+}
+
+# --- Admin -----------------------------------------------------------------------------------------------------------
+
+UNFOLD = {
+    "SITE_TITLE": "Chronos",
+    "SITE_HEADER": "Chronos",
+    "SITE_SUBHEADER": "Jobs at their second",
+    "SITE_SYMBOL": "schedule",
+    "SITE_URL": None,
+    "SHOW_VIEW_ON_SITE": False,
+    "SIDEBAR": {"show_search": True, "show_all_applications": False},
 }

@@ -51,6 +51,14 @@ def worker(*, name: str, queues: str, concurrency: int, grace_s: float = 45) -> 
     return SiteProcess(name, python(*arguments), grace_s=grace_s, ready_text=WORKER_READY)
 
 
+EVENTS_READY = "consumes events"
+"""What `consume_events` says once it reads."""
+
+
+def event_consumer() -> SiteProcess:
+    return SiteProcess("events", manage("consume_events"), grace_s=15, ready_text=EVENTS_READY)
+
+
 def one_machine(*, port: int) -> list[SiteProcess]:
     """Everything that delivers jobs, on one machine: two beat replicas share the loops and stand in for each other."""
     return [
@@ -61,6 +69,7 @@ def one_machine(*, port: int) -> list[SiteProcess]:
         worker(name="fanout", queues="bucket-triggers", concurrency=2),
         worker(name="dispatch", queues="job-dispatch", concurrency=8),
         worker(name="bulk", queues="bulk-ingest,bulk-records", concurrency=8),
+        event_consumer(),
     ]
 
 

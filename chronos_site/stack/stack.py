@@ -209,7 +209,7 @@ class Stack:
     def _start_site(self, environment: Mapping[str, str], port: int) -> None:
         for process in site.one_machine(port=port):
             self.supervisor.add(self._spec(process, environment), ready_text=process.ready_text)
-        self._console.say("stack", "web, two beats, scheduler, fanout and dispatch are starting")
+        self._console.say("stack", "web, two beats, workers and the reader of events are starting")
         late = self.supervisor.wait_until_ready(READY_S)
         if self._stopping.is_set():
             raise StartError("asked to stop while starting")

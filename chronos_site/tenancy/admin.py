@@ -8,19 +8,24 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.cache import add_never_cache_headers
+from unfold.admin import TabularInline
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from chronos_site.tenancy import services
+from chronos_site.tenancy.admin_base import ADMINS, TenantAdmin
 from chronos_site.tenancy.models import ApiKey, Membership, Scope, Workspace
 
 
-class MembershipInline(admin.TabularInline):
+class MembershipInline(TabularInline):
     model = Membership
     extra = 0
     autocomplete_fields = ("user",)
 
 
 @admin.register(Workspace)
-class WorkspaceAdmin(admin.ModelAdmin):
+class WorkspaceAdmin(TenantAdmin):
+    workspace_path = "id"
+    writers = frozenset()
     list_display = (
         "name",
         "quota_pending_executions",
@@ -40,7 +45,8 @@ class WorkspaceAdmin(admin.ModelAdmin):
 
 
 @admin.register(Membership)
-class MembershipAdmin(admin.ModelAdmin):
+class MembershipAdmin(TenantAdmin):
+    writers = frozenset()
     list_display = ("user", "workspace", "role")
     list_filter = ("role",)
     list_select_related = ("user", "workspace")
@@ -49,7 +55,7 @@ class MembershipAdmin(admin.ModelAdmin):
 
 
 class ApiKeyForm(forms.ModelForm):
-    scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=forms.CheckboxSelectMultiple)
+    scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=UnfoldAdminCheckboxSelectMultipleWidget)
 
     class Meta:
         model = ApiKey
@@ -57,7 +63,8 @@ class ApiKeyForm(forms.ModelForm):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):
+class ApiKeyAdmin(TenantAdmin):
+    readers = writers = ADMINS
     form = ApiKeyForm
     list_display = ("name", "workspace", "prefix", "scopes", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("workspace",)

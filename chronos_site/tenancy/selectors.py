@@ -1,13 +1,22 @@
-"""Reads. Every one is bound to a workspace, but for the one that finds it: `api_key_by_hash`."""
+"""Reads. Every one is bound to a workspace, but for those that find it: `api_key_by_hash`, `workspaces_of`."""
 
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import QuerySet
 
 from chronos_site.infra.clock import DatabaseClock
-from chronos_site.tenancy.models import ApiKey, Workspace
+from chronos_site.tenancy.models import ApiKey, Membership, Workspace
+
+
+def workspaces_of(*, user: Any, roles: Iterable[Membership.Role] = tuple(Membership.Role)) -> QuerySet[Workspace]:
+    """The workspaces in which a person has one of these roles; all of them for a superuser."""
+    if user.is_superuser:
+        return Workspace.objects.all()
+    return Workspace.objects.filter(memberships__user_id=user.pk, memberships__role__in=list(roles))
 
 
 def api_keys(*, workspace: Workspace) -> QuerySet[ApiKey]:

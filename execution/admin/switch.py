@@ -2,12 +2,13 @@
 
 from django.contrib import admin
 from django.http import HttpRequest
+from unfold.admin import ModelAdmin
 
 from execution.models import DispatchSwitch
 
 
 @admin.register(DispatchSwitch)
-class DispatchSwitchAdmin(admin.ModelAdmin):
+class DispatchSwitchAdmin(ModelAdmin):
     list_display = ("scope", "value", "at", "set_by", "reason")
     list_filter = ("scope",)
     search_fields = ("value", "reason")

@@ -9,7 +9,7 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from chronos_site.api.fields import HeadersField, IntegerField, TextField, header_fault
 from chronos_site.api.serializers import StrictSerializer
-from chronos_site.infra.kafka import KafkaRefused, allowed_bootstrap, parse_bootstrap
+from chronos_site.infra.kafka import KafkaRefused, allowed_bootstrap, parse_bootstrap, refuse_events_topic
 from chronos_site.infra.references import EXAMPLE, LONGEST, names_secret, parse_reference, split_value
 from execution.api.fields import ChoiceField
 from execution.dispatch.egress import judge_syntax, parse_networks
@@ -180,6 +180,7 @@ class TargetSerializer(StrictSerializer):
 def _checked_kafka(attrs: dict[str, Any]) -> dict[str, Any]:
     """A first look for the person who types it; the sender looks again at every attempt."""
     try:
+        refuse_events_topic(attrs["topic"])
         allowed_bootstrap(attrs.get("bootstrap"))
     except KafkaRefused as refused:
         place = "bootstrap" if "bootstrap" in attrs else "topic"

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from chronos_site.infra.kafka import KafkaRefused, allowed_bootstrap
+from chronos_site.infra.kafka import KafkaRefused, allowed_bootstrap, refuse_events_topic
 from execution.dispatch import attempt_span
 from execution.dispatch.credentials import NO_CREDENTIALS, Credentials
 from execution.dispatch.egress import Verdict
@@ -38,6 +38,7 @@ class KafkaSender:
     async def judge(self, claim: Claim) -> Verdict:
         """Is the cluster on the list? Looked up at every attempt: it may have left since the target was saved."""
         try:
+            refuse_events_topic(claim.target["topic"])
             bootstrap = allowed_bootstrap(claim.target.get("bootstrap"))
         except KafkaRefused as refused:
             return Verdict(False, str(refused))

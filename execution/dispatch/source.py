@@ -15,8 +15,10 @@ from psycopg import AsyncConnection, errors
 from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra.clock import DatabaseClock
+from chronos_site.observability import events
 from execution import publish, switches, transitions
 from execution.dispatch import concurrency
+from execution.domain.events import claimed, finished
 from execution.domain.outcome import Claim, Clock, Postponed, Result
 from execution.domain.states import State
 from execution.switches import Closed
@@ -68,6 +70,8 @@ class ExecutionSource:
             # Of several readings the latest: an anchor may lag behind the true time, never run ahead of it.
             clock = DatabaseClock(max(row["read_at"] for row in rows))
             claims = [claim_of(row, clock) for row in rows]
+            read_at = rows[0]["read_at"]
+            events.write([claimed(claim, read_at) for claim in claims])
             off = _off(claims, closed)
             if off:
                 await transitions.hold_running(db, claims=[c for c in claims if c.id in off], switches=off)
@@ -119,8 +123,7 @@ class ExecutionSource:
 
     async def write_results(self, results: Sequence[Result]) -> set[UUID]:
         try:
-            async with self._pool.connection() as db, db.transaction():
-                return await _finish(db, results)
+            return await self._finish(results)
         except (psycopg.DataError, errors.IntegrityError, errors.ProgramLimitExceeded, UnicodeError) as error:
             # One row that Postgres refuses must not send the others again: halve until it is alone, then fail it.
             if len(results) > 1:
@@ -130,8 +133,16 @@ class ExecutionSource:
                 "result_refused",
                 extra={"action": "write_results", "execution_id": str(results[0].claim.id), "error": str(error)},
             )
-            async with self._pool.connection() as db, db.transaction():
-                return await _finish(db, [internal_failure(results[0])])
+            return await self._finish([internal_failure(results[0])])
+
+    async def _finish(self, results: Sequence[Result]) -> set[UUID]:
+        """Store results, let go what waited for the end of one of them, and tell of what is committed."""
+        async with self._pool.connection() as db, db.transaction():
+            stored = await transitions.finish_running(db, results=results)
+            ended = (r.claim.concurrency_key for r in results if r.state is not State.RETRYING)
+            await transitions.tell_overlapped(db, keys=sorted({key for key in ended if key}))
+        events.write([finished(r, stored[r.claim.id]) for r in results if r.claim.id in stored])
+        return set(stored)
 
 
 async def _begin(
@@ -146,15 +157,6 @@ async def _begin(
         crowded = await concurrency.find_crowded(db, claims=limited)
         held = await transitions.begin_attempts(db, claims=claims, but=but | crowded.keys())
     return held, {**postponed, **crowded}
-
-
-async def _finish(db: AsyncConnection[Any], results: Sequence[Result]) -> set[UUID]:
-    """Store results, and in the same transaction let go what waited for the end of one of them."""
-    stored = set(await transitions.finish_running(db, results=results))
-    keys = {r.claim.concurrency_key for r in results if r.claim.concurrency_key and r.state is not State.RETRYING}
-    if keys:
-        await transitions.tell_overlapped(db, keys=sorted(keys))
-    return stored
 
 
 def _off(claims: Sequence[Claim], closed: Closed) -> dict[UUID, int]:

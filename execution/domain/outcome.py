@@ -55,6 +55,8 @@ class Claim:
     """Seconds that flow control has made it wait since its first send; they do not count as elapsed."""
     attempts_before: int = 0
     """Attempts that the retry policy does not count: those from before a person had it tried again."""
+    about: str = ""
+    """What its events have in common; `execution.domain.events` fills it in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 -- Insert executions of any number of workspaces in one statement. An occurrence that is there already is left alone.
 -- The rows come as one JSON document: a list for each column would cost the caller more than the insert itself.
-INSERT INTO execution_execution (
+INSERT INTO execution_execution AS e (
     id, workspace_id, job_definition_id, job_version, schedule_id, scheduled_for, run_no, replay_of, trigger,
     kind, target, payload, timeout_s, retry, limits, tags, traceparent,
     state, state_reason, due_at, start_deadline, on_deadline, bucket_id, park_reason, concurrency_key, overlap,
@@ -19,4 +19,8 @@ FROM json_to_recordset(%(rows)s::json) AS n(
     on_deadline text, bucket_id bigint, concurrency_key text, overlap text
 )
 ON CONFLICT DO NOTHING
-RETURNING id;
+-- The second as execution.domain.events.ROW.
+RETURNING e.id,
+          json_build_object('state', e.state, 'attempt', e.attempt, 'at', clock_timestamp(), 'due_at', e.due_at,
+                            'workspace', e.workspace_id, 'job_definition', e.job_definition_id, 'schedule', e.schedule_id,
+                            'execution', e.id, 'scheduled_for', e.scheduled_for)::text;

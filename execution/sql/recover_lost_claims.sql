@@ -24,11 +24,15 @@ WITH lost AS (
         due_at = greatest(e.due_at, clock_timestamp()),
         bucket_id = NULL, lease_until = NULL, worker_id = NULL
     FROM lost WHERE e.id = lost.id
-    RETURNING e.id, e.state, lost.begun, e.workspace_id, e.job_definition_id, e.last_status, e.last_error, e.attempt
+    RETURNING e.id, e.state, lost.begun, e.workspace_id, e.job_definition_id, e.last_status, e.last_error, e.attempt,
+              -- As execution.domain.events.ROW.
+              json_build_object('state', e.state, 'attempt', e.attempt, 'at', clock_timestamp(), 'due_at', e.due_at,
+                                'workspace', e.workspace_id, 'job_definition', e.job_definition_id, 'schedule', e.schedule_id,
+                                'execution', e.id, 'scheduled_for', e.scheduled_for)::text AS told
 ), dead AS (
     INSERT INTO execution_deadletter
         (id, workspace_id, job_definition_id, reason, last_status, last_error, attempts, created_at)
     SELECT id, workspace_id, job_definition_id, 'unknown_outcome', last_status, last_error, attempt, clock_timestamp()
     FROM changed WHERE state = 'FAILED'
 )
-SELECT id, state, begun FROM changed;
+SELECT id, state, begun, told FROM changed;

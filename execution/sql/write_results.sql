@@ -24,7 +24,7 @@ WITH result AS (
         bucket_id = NULL, lease_until = NULL, worker_id = NULL, requeues = 0
     FROM held
     WHERE e.id = held.id
-    RETURNING e.id, e.state, e.workspace_id, e.job_definition_id, e.attempt, e.last_status, e.last_error,
+    RETURNING e.id, e.state, e.due_at, e.workspace_id, e.job_definition_id, e.attempt, e.last_status, e.last_error,
               held.dead_reason
 ), dead AS (
     INSERT INTO execution_deadletter
@@ -32,4 +32,4 @@ WITH result AS (
     SELECT id, workspace_id, job_definition_id, dead_reason, last_status, last_error, attempt, clock_timestamp()
     FROM changed WHERE state = 'FAILED'
 )
-SELECT id FROM changed;
+SELECT id, CASE WHEN state = 'RETRYING' THEN due_at END FROM changed;

@@ -18,4 +18,4 @@ WITH due AS (
 UPDATE scheduling_schedule s
 SET state = 'COMPLETED', version = s.version + 1, updated_at = clock_timestamp()
 FROM ended WHERE s.id = ended.id
-RETURNING s.id;
+RETURNING s.id, s.workspace_id, s.job_definition_id, s.updated_at;

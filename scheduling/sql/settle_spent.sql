@@ -13,4 +13,4 @@ WITH spent AS (
 UPDATE scheduling_schedule s
 SET state = 'COMPLETED', version = s.version + 1, updated_at = clock_timestamp()
 FROM spent WHERE s.id = spent.id
-RETURNING s.id;
+RETURNING s.id, s.workspace_id, s.job_definition_id, s.updated_at;

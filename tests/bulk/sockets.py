@@ -26,11 +26,15 @@ class Sockets:
 
     def open(self, job: BulkJob | str, *, key: str = "", query: str = "", **headers: str) -> ClientConnection:
         """A socket on a job. Keyword arguments are headers."""
+        name = job if isinstance(job, str) else str(job.id)
+        return self.open_path(f"/ws/v1/bulk-jobs/{name}{query}", key=key, **headers)
+
+    def open_path(self, path: str, *, key: str = "", **headers: str) -> ClientConnection:
+        """A socket on any path."""
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        name = job if isinstance(job, str) else str(job.id)
         origin = headers.pop("Origin", None)
-        url = f"ws://127.0.0.1:{self.port}/ws/v1/bulk-jobs/{name}{query}"
+        url = f"ws://127.0.0.1:{self.port}{path}"
         return connect(url, additional_headers=headers, origin=origin, proxy=None)  # type: ignore[arg-type]
 
     def by_session(self, job: BulkJob, user: User, *, workspace: str, origin: str = "") -> ClientConnection:

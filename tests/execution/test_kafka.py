@@ -220,6 +220,7 @@ def test_a_cluster_that_left_the_list_is_refused_at_the_send_and_says_so(
         ({"url": "https://example.com/", "key": "k"}, "/target/key", "does not belong to an HTTP call"),
         ({"topic": "t", "bootstrap": "nowhere"}, "/target/bootstrap", "host:port"),
         ({"topic": "t", "bootstrap": "evil.example.com:9092"}, "/target/bootstrap", "not on the list"),
+        ({"topic": "job-events"}, "/target/topic", "the events of Chronos itself"),
         ({"topic": "t", "headers": {"X-Execution-Id": "1"}}, "/target/headers/X-Execution-Id", "set by Chronos"),
         ({"topic": "t", "headers": {"Authorization": "Bearer abc"}}, "/target/headers/Authorization", "in clear"),
     ],

@@ -1,7 +1,7 @@
 """Every edge of the state table against every state: a function changes the rows of its own edge and no others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,17 @@ from tests.making import make_executions
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-Move = Callable[[UUID], Sequence[UUID]]
+Move = Callable[[UUID], Iterable[UUID]]
 
 
-def on_engine(work: Callable[[AsyncConnection[Any], Claim], Awaitable[Sequence[UUID]]]) -> Move:
+def on_engine(work: Callable[[AsyncConnection[Any], Claim], Awaitable[Iterable[UUID]]]) -> Move:
     """Run a coroutine of the engine's on a connection of its own, with the claim that the row carries."""
 
-    def move(execution_id: UUID) -> Sequence[UUID]:
+    def move(execution_id: UUID) -> Iterable[UUID]:
         row = Execution.objects.filter(id=execution_id).values().get()
         claim = claim_of({**row, "attempt": 0}, DatabaseClock(timezone.now()))
 
-        async def run() -> Sequence[UUID]:
+        async def run() -> Iterable[UUID]:
             async with await AsyncConnection.connect(conninfo(), autocommit=True) as db:
                 return await work(db, claim)
 
@@ -160,7 +160,7 @@ def test_an_older_claim_changes_nothing(name: str, workspace: Workspace) -> None
     Execution.objects.filter(id=row.id).update(state="RUNNING", claim_seq=3, lease_until=timezone.now())
     stale = Execution.objects.filter(id=row.id).values().get()
 
-    async def run() -> Sequence[UUID]:
+    async def run() -> Iterable[UUID]:
         claim = claim_of({**stale, "claim_seq": 2}, DatabaseClock(timezone.now()))
         async with await AsyncConnection.connect(conninfo(), autocommit=True) as db:
             match name:
@@ -179,7 +179,7 @@ def test_an_older_claim_changes_nothing(name: str, workspace: Workspace) -> None
 
 
 def test_no_file_but_the_transitions_writes_a_state_of_an_execution() -> None:
-    """Statements that set the column stand in transitions.py and in the .sql files that it alone reads."""
+    """Statements that set the column stand in the files of transitions and in the .sql files that they alone read."""
     root = Path(transitions.__file__).parent.parent
     writers = set()
     for path in [*root.glob("execution/**/*.py"), *root.glob("scheduling/**/*.py"), *root.glob("*/sql/*.sql")]:
@@ -190,6 +190,7 @@ def test_no_file_but_the_transitions_writes_a_state_of_an_execution() -> None:
             writers.add(path.relative_to(root).as_posix())
     assert writers == {
         "execution/transitions.py",
+        "execution/transitions_waiting.py",
         "execution/sql/claim.sql",
         "execution/sql/write_results.sql",
         "execution/sql/recover_lost_claims.sql",

@@ -19,7 +19,7 @@ from chronos_site.stack.site import manage
 from tests.processes import wait_until
 from tests.stack.ups import UP, Up, alive, bare_environment
 
-SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk"}
+SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "events"}
 SERVERS = {"postgres", "valkey", "mongo", "kafka"}
 
 

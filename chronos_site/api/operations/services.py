@@ -93,6 +93,7 @@ def start_operation(
         next_step_at=now,
         created_at=now,
     )
+    transitions.tell("created", operation_id=operation.id, workspace_id=workspace_id, state=operation.state, at=now)
     return Started(found.total, operation)
 
 

@@ -9,10 +9,14 @@ nothing is done after its answer.
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
+
+from chronos_site.infra.event_body import body
+from chronos_site.observability import events
 
 CATCH_UP_S = 1.0
 """How much of its rate an operation may make up for where a tick came late."""
@@ -20,9 +24,10 @@ CATCH_UP_S = 1.0
 
 def begin_operation(*, operation_id: UUID) -> bool:
     """QUEUED → RUNNING. From here on its rate counts."""
-    return _changed(
+    return _moved(
+        "started",
         "UPDATE api_operation SET state = 'RUNNING', started_at = clock_timestamp(), next_step_at = clock_timestamp()"
-        " WHERE id = %(id)s AND state = 'QUEUED' RETURNING id",
+        " WHERE id = %(id)s AND state = 'QUEUED'",
         {"id": operation_id},
     )
 
@@ -64,27 +69,30 @@ def advance_operation(
 
 def succeed_operation(*, operation_id: UUID, gone: int) -> bool:
     """RUNNING → SUCCEEDED. `gone` rows no longer matched when their turn came: they count as skipped."""
-    return _changed(
+    return _moved(
+        "succeeded",
         "UPDATE api_operation SET state = 'SUCCEEDED', skipped = skipped + %(gone)s, finished_at = clock_timestamp()"
-        " WHERE id = %(id)s AND state = 'RUNNING' RETURNING id",
+        " WHERE id = %(id)s AND state = 'RUNNING'",
         {"id": operation_id, "gone": gone},
     )
 
 
 def abort_operation(*, workspace_id: UUID, operation_id: UUID) -> bool:
     """QUEUED | RUNNING → ABORTED. Waits for a step under way, whose work is kept and counted."""
-    return _changed(
+    return _moved(
+        "aborted",
         "UPDATE api_operation SET state = 'ABORTED', waiting_for = '', finished_at = clock_timestamp()"
-        " WHERE id = %(id)s AND workspace_id = %(workspace_id)s AND state IN ('QUEUED', 'RUNNING') RETURNING id",
+        " WHERE id = %(id)s AND workspace_id = %(workspace_id)s AND state IN ('QUEUED', 'RUNNING')",
         {"id": operation_id, "workspace_id": workspace_id},
     )
 
 
 def fail_operation(*, operation_id: UUID, error: str) -> bool:
     """QUEUED | RUNNING → FAILED, after its step was rolled back."""
-    return _changed(
+    return _moved(
+        "failed",
         "UPDATE api_operation SET state = 'FAILED', error = %(error)s, waiting_for = '',"
-        " finished_at = clock_timestamp() WHERE id = %(id)s AND state IN ('QUEUED', 'RUNNING') RETURNING id",
+        " finished_at = clock_timestamp() WHERE id = %(id)s AND state IN ('QUEUED', 'RUNNING')",
         {"id": operation_id, "error": error[:500]},
     )
 
@@ -115,3 +123,18 @@ def _changed(sql: str, params: dict[str, Any]) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return cursor.fetchone() is not None
+
+
+def _moved(kind: str, sql: str, params: dict[str, Any]) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"{sql} RETURNING id, workspace_id, state, clock_timestamp()", params)
+        rows = cursor.fetchall()
+    for operation_id, workspace_id, state, at in rows:
+        tell(kind, operation_id=operation_id, workspace_id=workspace_id, state=state, at=at)
+    return bool(rows)
+
+
+def tell(kind: str, *, operation_id: UUID, workspace_id: UUID, state: str, at: datetime) -> None:
+    """No edge: on commit, an event says what became of an operation."""
+    told = body(f"operation.{kind}", at=at, workspace_id=workspace_id, state=state, operation=operation_id)
+    events.write_on_commit([told])

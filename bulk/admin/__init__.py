@@ -1,0 +1,3 @@
+from .job import BulkJobAdmin
+
+__all__ = ["BulkJobAdmin"]
