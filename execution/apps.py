@@ -8,5 +8,7 @@ class ExecutionConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported only now.
         from execution.operations import register_kinds  # noqa: PLC0415
+        from execution.quotas import register_quotas  # noqa: PLC0415
 
         register_kinds()
+        register_quotas()

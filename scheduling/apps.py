@@ -8,5 +8,7 @@ class SchedulingConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported only now.
         from scheduling.backfill import register_kinds  # noqa: PLC0415
+        from scheduling.quotas import register_quotas  # noqa: PLC0415
 
         register_kinds()
+        register_quotas()
