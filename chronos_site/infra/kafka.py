@@ -96,7 +96,7 @@ def build_producer(
 
 def count_brokers(bootstrap: str, *, timeout_s: float) -> int:
     """How many brokers the cluster has. Raises KafkaException where it does not answer in time."""
-    client = AdminClient({**client_properties(), "bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log})
+    client = AdminClient({**client_properties(), "bootstrap.servers": bootstrap, "client.id": "chronos"}, logger=log)
     return len(client.list_topics(timeout=timeout_s).brokers)
 
 
