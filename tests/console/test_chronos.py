@@ -151,6 +151,7 @@ def test_runs_finds_by_filter(workspace: Workspace, other_workspace: Workspace) 
     assert len(ids()) == 5
     assert ids("--job", "send-invoice", "--limit", "2") == [str(rows[2].id), str(rows[1].id)]
     assert ids("--error", "timeout") == [str(rows[0].id)]
+    assert ids("--search", "no answer") == [str(rows[0].id)]
     assert ids("--state", "FAILED", "--since", "1h") == [str(rows[0].id)]
     assert ids("--since", "1h", "--until", "30m") == []
     assert "send-invoice" in chronos_text("runs", "--workspace", "acme")
