@@ -5,13 +5,14 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from chronos_site.api import views as api
-from chronos_site.console import health
+from chronos_site.console import dashboard, health
 
 _swagger = SpectacularSwaggerSplitView.as_view(
     url_name="openapi", authentication_classes=[], permission_classes=[], throttle_classes=[]
 )
 
 urlpatterns = [
+    path("admin/dashboard.json", dashboard.data, name="dashboard-json"),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz),
     path("readyz", health.readyz),

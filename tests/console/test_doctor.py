@@ -64,8 +64,8 @@ def test_a_redis_that_evicts_fails_and_one_without_appendonly_warns(redis_server
     try:
         found = levels(list(servers.look_at_servers()))
     finally:
-        redis_server.config_set("maxmemory-policy", before)
-        redis_server.config_set("appendonly", appendonly)
+        redis_server.config_set("maxmemory-policy", str(before))
+        redis_server.config_set("appendonly", str(appendonly))
     assert (found["redis memory"], found["redis durability"]) == ("fail", "warn")
 
 
