@@ -13,6 +13,8 @@ class ExecutionConfig(AppConfig):
         from execution.notifications.source import NotificationSource  # noqa: PLC0415
         from execution.operations import register_kinds  # noqa: PLC0415
         from execution.publish import NOTIFICATIONS_QUEUE  # noqa: PLC0415
+        from execution.quotas import register_quotas  # noqa: PLC0415
 
         register_kinds()
+        register_quotas()
         runtime.deliver_from(NOTIFICATIONS_QUEUE, NotificationSource, senders=senders)

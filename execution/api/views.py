@@ -28,6 +28,7 @@ from execution.api.serializers import (
 )
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
+from execution.search import BadText, search_executions
 from execution.services import Cancelled
 
 JOB_EXAMPLE = OpenApiExample(
@@ -164,6 +165,13 @@ class ExecutionList(APIView):
             OpenApiParameter("job_definition", str, many=True),
             OpenApiParameter("schedule", str, many=True),
             OpenApiParameter("tag", str, many=True),
+            OpenApiParameter(
+                "q",
+                str,
+                description="3 to 100 characters: part of a job definition's name or target, one of its tags, the begin"
+                " of a schedule's external_key; or, of executions that FAILED, words of the error's code and text, the"
+                " status, the host or topic, and tags.",
+            ),
             OpenApiParameter("scheduled_for_from", str, description="Inclusive, RFC 3339."),
             OpenApiParameter("scheduled_for_to", str, description="Exclusive, RFC 3339."),
         ],
@@ -175,10 +183,12 @@ class ExecutionList(APIView):
             request,
             many={"state": State, "job_definition": UUID, "schedule": UUID, "tag": str},
             times=("scheduled_for_from", "scheduled_for_to"),
+            texts=("q",),
             page=True,
         )
+        workspace = calling_key(request).workspace
         found = selectors.executions(
-            workspace=calling_key(request).workspace,
+            workspace=workspace,
             states=query.many("state"),
             job_ids=query.many("job_definition"),
             schedule_ids=query.many("schedule"),
@@ -186,6 +196,14 @@ class ExecutionList(APIView):
             scheduled_from=query.time("scheduled_for_from"),
             scheduled_to=query.time("scheduled_for_to"),
         )
+        text = query.text("q")
+        if text is not None:
+            try:
+                found = search_executions(
+                    workspace=workspace, among=found, text=text, after=query.after, limit=query.limit
+                )
+            except BadText as error:
+                raise Problem(400, "invalid_parameter", f"q: {error}", parameter="q") from error
         return CursorPage(query).answer(found, ExecutionSerializer)
 
 

@@ -57,8 +57,8 @@ def test_servers_answer_with_their_versions_and_their_clocks_agree() -> None:
 
 
 def test_a_redis_that_evicts_fails_and_one_without_appendonly_warns(redis_server: redis.Redis) -> None:
-    before = redis_server.config_get("maxmemory-policy")["maxmemory-policy"]
-    appendonly = redis_server.config_get("appendonly")["appendonly"]
+    before = str(redis_server.config_get("maxmemory-policy")["maxmemory-policy"])
+    appendonly = str(redis_server.config_get("appendonly")["appendonly"])
     redis_server.config_set("maxmemory-policy", "allkeys-lru")
     redis_server.config_set("appendonly", "no")
     try:
