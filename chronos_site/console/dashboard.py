@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import admin
 from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
@@ -43,6 +44,7 @@ def read_dashboard(workspace_ids: list[UUID] | None) -> dict[str, Any]:
     told: dict[str, Any] = {
         "at": snapshot.at,
         "whole_site": workspace_ids is None,
+        "flower": settings.CHRONOS_FLOWER_URL if workspace_ids is None else None,
         "away": dict(snapshot.away),
         "work": snapshot.work and _work(snapshot.work, snapshot.at),
         "switches": snapshot.switches and [asdict(switch) for switch in snapshot.switches],

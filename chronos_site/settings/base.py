@@ -264,6 +264,9 @@ LOGGING = {
 
 # --- Admin -----------------------------------------------------------------------------------------------------------
 
+# Where Flower is, for a link on the first page; none where it is not set.
+CHRONOS_FLOWER_URL = env.optional("CHRONOS_FLOWER_URL")
+
 UNFOLD = {
     "SITE_TITLE": "Chronos",
     "SITE_HEADER": "Chronos",

@@ -20,7 +20,7 @@ from chronos_site.stack.site import manage
 from tests.processes import wait_until
 from tests.stack.ups import UP, Up, alive, bare_environment
 
-SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "notifications", "events"}
+SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "notifications", "events", "flower"}
 SERVERS = {"postgres", "valkey", "mongo", "kafka"}
 
 
@@ -58,9 +58,25 @@ def test_up_answers_ready_with_every_part_at_hand(running: Up) -> None:
 
 def test_every_process_shows_its_metrics(running: Up) -> None:
     ports = json.loads((running.home / "ports.json").read_text())
-    urls = {name: f"http://127.0.0.1:{ports[f'metrics-{name}']}/metrics" for name in SITE - {"web"}}
+    urls = {name: f"http://127.0.0.1:{ports[f'metrics-{name}']}/metrics" for name in SITE - {"web", "flower"}}
     for name, url in {**urls, "web": f"{web_url(running)}/metrics"}.items():
         wait_until(partial(_shows_metrics, url), timeout_s=30, told=partial("{} shows none".format, name))
+
+
+def test_flower_is_behind_the_admins_login(running: Up) -> None:
+    ports = json.loads((running.home / "ports.json").read_text())
+    password = json.loads((running.home / "secrets.json").read_text())["admin_password"]
+    url = f"http://127.0.0.1:{ports['flower']}/workers"
+    wait_until(lambda: _status(url) == 401, timeout_s=60, told=lambda: f"Flower answers {_status(url)}")
+    assert _status(url, ("admin", "wrong")) == 401
+    assert _status(url, ("admin", password)) == 200
+
+
+def _status(url: str, login: tuple[str, str] | None = None) -> int:
+    try:
+        return requests.get(url, auth=login, timeout=5).status_code
+    except requests.ConnectionError:
+        return 0
 
 
 def _shows_metrics(url: str) -> bool:

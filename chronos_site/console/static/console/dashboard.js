@@ -183,6 +183,8 @@ document.addEventListener("DOMContentLoaded", () => {
         told_at = Date.now();
         if (told.work) tiles(told.work);
         alarms(told);
+        byId("flower").hidden = !told.flower;
+        if (told.flower) byId("flower").href = told.flower;
         curves(told);
         parts(told);
       }
