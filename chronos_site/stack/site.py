@@ -69,6 +69,7 @@ def one_machine(*, port: int) -> list[SiteProcess]:
         worker(name="fanout", queues="bucket-triggers", concurrency=2),
         worker(name="dispatch", queues="job-dispatch", concurrency=8),
         worker(name="bulk", queues="bulk-ingest,bulk-records", concurrency=8),
+        worker(name="notifications", queues="notifications", concurrency=2),
         event_consumer(),
     ]
 

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
@@ -36,10 +37,18 @@ class TenantAdmin(ModelAdmin):
     list_per_page = 50
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """What the caller may see; for what changes rows, actions among it, those that the caller may change."""
         found: QuerySet[Any] = super().get_queryset(request)
         if _is_superuser(request):
             return found
-        return found.filter(**{f"{self.workspace_path}__in": workspaces_of(user=request.user, roles=self.readers)})
+        roles = self.writers if request.method == "POST" else self.readers
+        return found.filter(**{f"{self.workspace_path}__in": workspaces_of(user=request.user, roles=roles)})
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """A form offers what is the caller's; what it holds in the end is asked once more."""
+        if not self.may(request, obj, self.writers):
+            raise PermissionDenied
+        super().save_model(request, obj, form, change)
 
     def may(self, request: HttpRequest, obj: Any = None, roles: frozenset[Role] = OPERATORS) -> bool:
         """Whether the caller may do what these roles may: with this row, or with any where none is given."""

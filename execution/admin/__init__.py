@@ -1,3 +1,15 @@
+from .notifications import (
+    NotificationAdmin,
+    NotificationChannelAdmin,
+    NotificationFactAdmin,
+    NotificationRuleAdmin,
+)
 from .switch import DispatchSwitchAdmin
 
-__all__ = ["DispatchSwitchAdmin"]
+__all__ = [
+    "DispatchSwitchAdmin",
+    "NotificationAdmin",
+    "NotificationChannelAdmin",
+    "NotificationFactAdmin",
+    "NotificationRuleAdmin",
+]

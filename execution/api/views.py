@@ -16,6 +16,7 @@ from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.infra.merge_patch import merge_patch
 from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
+from chronos_site.tenancy.models import Workspace
 from execution import selectors, services
 from execution.api.refusals import refusals_as_problems
 from execution.api.serializers import (
@@ -274,8 +275,13 @@ def _execution(request: Request, execution_id: UUID) -> Execution:
 def _attempt_logs(request: Request, execution_id: UUID) -> list[dict[str, Any]]:
     QueryParameters(request)
     _execution(request, execution_id)
+    return read_attempt_logs(calling_key(request).workspace, execution_id)
+
+
+def read_attempt_logs(workspace: Workspace, execution_id: UUID) -> list[dict[str, Any]]:
+    """The logs of a delivery that the caller has found in its table."""
     try:
-        return selectors.attempt_logs(workspace=calling_key(request).workspace, execution_id=execution_id)
+        return selectors.attempt_logs(workspace=workspace, execution_id=execution_id)
     except PyMongoError as error:
         raise Problem(
             503,
