@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("execution", "0014_failure_words"),
+        ("execution", "0016_failure_words"),
         ("scheduling", "0004_quota_schedules"),
         ("tenancy", "0004_key_overlap"),
     ]

@@ -33,7 +33,7 @@ CREATE INDEX execution_failures ON execution_execution USING gin (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("execution", "0013_dead_letter_age")]
+    dependencies = [("execution", "0015_outgoing")]
 
     operations = [
         migrations.RunSQL(
