@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from . import env
+from .theme import LABELS, theme
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -242,12 +243,8 @@ LOGGING = {
 
 # --- Admin -----------------------------------------------------------------------------------------------------------
 
-UNFOLD = {
-    "SITE_TITLE": "Chronos",
-    "SITE_HEADER": "Chronos",
-    "SITE_SUBHEADER": "Jobs at their second",
-    "SITE_SYMBOL": "schedule",
-    "SITE_URL": None,
-    "SHOW_VIEW_ON_SITE": False,
-    "SIDEBAR": {"show_search": True, "show_all_applications": False},
-}
+# What the admin calls this deployment, and in which colour.
+UNFOLD = theme(
+    environment=env.text("CHRONOS_ENVIRONMENT", ""),
+    colour=env.choice("CHRONOS_ENVIRONMENT_COLOUR", "info", *LABELS),
+)
