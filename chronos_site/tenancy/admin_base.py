@@ -228,7 +228,7 @@ class TenantAdmin(ModelAdmin):
         return found  # type: ignore[no-any-return]
 
 
-class ReadOnlyTenantAdmin(TenantAdmin):
+class ReadOnly:
     """Rows that come to be and change by what happens to them, and never in a form."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -239,3 +239,18 @@ class ReadOnlyTenantAdmin(TenantAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+class ReadOnlyTenantAdmin(ReadOnly, TenantAdmin):
+    """Tenants' rows to look at, and to act on by actions of the page's own."""
+
+
+class ReadOnlySiteAdmin(ReadOnly, ModelAdmin):
+    """Rows of the site, for those who have Django's permission to see them."""
+
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 0
+    sortable_by: Sequence[str] = ()

@@ -19,10 +19,13 @@ from django.urls.resolvers import URLPattern
 from django.utils import timezone
 
 from bulk.models import BulkJob
+from chronos_site.api.models import Operation
 from chronos_site.tenancy import services as tenancy
 from chronos_site.tenancy.admin_base import Role, TenantAdmin
 from chronos_site.tenancy.models import Membership, Workspace
-from tests.making import make_job
+from execution.models import DeadLetter
+from scheduling.models import Schedule
+from tests.making import make_executions, make_job
 
 SITE_WIDE = {
     "auth.group",
@@ -32,7 +35,9 @@ SITE_WIDE = {
     "django_celery_beat.intervalschedule",
     "django_celery_beat.periodictask",
     "django_celery_beat.solarschedule",
+    "execution.bucket",
     "execution.dispatchswitch",
+    "execution.worker",
 }
 """Models of the site. Django's permissions guard their pages; a member of a workspace has none."""
 VERBS = ("start", "pause", "cancel", "retry-failed")
@@ -55,7 +60,32 @@ def bulk_job(workspace: Workspace) -> BulkJob:
     )
 
 
+def dead_letter(workspace: Workspace) -> DeadLetter:
+    [execution] = make_executions(workspace, "https://example.com/")
+    return DeadLetter.objects.create(id=execution.id, workspace=workspace, reason="too_old", attempts=1)
+
+
+def operation(workspace: Workspace) -> Operation:
+    now = timezone.now()
+    return Operation.objects.create(
+        workspace_id=workspace.id, kind="executions.cancel", filter={}, total=1, next_step_at=now, created_at=now
+    )
+
+
+def schedule(workspace: Workspace) -> Schedule:
+    now = timezone.now()
+    job = make_job(workspace, "https://example.com/", name=f"when-{workspace.name}")
+    return Schedule.objects.create(
+        workspace=workspace, job_definition=job, kind="cron", cron="0 9 * * *", created_at=now, updated_at=now
+    )
+
+
 MAKERS: dict[str, Callable[[Workspace], Model]] = {
+    "api.operation": operation,
+    "execution.deadletter": dead_letter,
+    "execution.execution": lambda workspace: make_executions(workspace, "https://example.com/")[0],
+    "execution.jobdefinition": lambda workspace: make_job(workspace, "https://a.test/", name=f"of-{workspace.name}"),
+    "scheduling.schedule": schedule,
     "bulk.bulkjob": bulk_job,
     "tenancy.workspace": lambda workspace: workspace,
     "tenancy.membership": lambda workspace: Membership.objects.create(
