@@ -19,7 +19,7 @@ from bulk.domain.states import JOB_ENDED, JobState
 from bulk.download import results_response
 from bulk.models import BulkJob
 from chronos_site.infra import storage
-from chronos_site.tenancy.admin_base import ReadOnlyTenantAdmin
+from chronos_site.tenancy.admin_base import ReadOnlyTenantAdmin, WorkspaceFilter
 from execution.services import Refused
 
 SHOWN_ROWS = 20
@@ -60,8 +60,8 @@ ACTIONS = {
 class BulkJobAdmin(ReadOnlyTenantAdmin):
     list_display = ("file_name", "workspace", "job_definition", "state", "total", "succeeded", "failed", "created_at")
     list_select_related = ("workspace", "job_definition")
-    list_filter = ("state", ("workspace", admin.RelatedOnlyFieldListFilter))
-    search_fields = ("file_name__startswith", "=id")
+    list_filter = ("state", WorkspaceFilter)
+    search_fields = ("file_name__startswith",)
     search_help_text = "The beginning of the file's name, or the id."
     ordering = ("-id",)
     change_form_outer_before_template = "bulk/admin/progress.html"

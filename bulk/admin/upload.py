@@ -4,12 +4,15 @@ The file goes into the storage while it comes, as over the API. So the form is r
 checked, and by this module: whatever the rest of Django would read is read from here.
 """
 
+import json
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.template.defaultfilters import filesizeformat
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_protect
@@ -35,6 +38,7 @@ from execution.selectors import find_job_definition
 from execution.services import Refused
 
 STORAGE_AWAY = "The object storage cannot answer right now. Try again in a moment."
+SHOWN_CHARACTERS = 2000
 DELIMITERS = ((",", "comma"), (";", "semicolon"), ("\t", "tab"), ("|", "bar"))
 
 
@@ -74,9 +78,7 @@ class StoredFileField(forms.FileField):
 
 
 class FileForm(forms.Form):
-    file = StoredFileField(
-        widget=UnfoldAdminFileFieldWidget, help_text="CSV in UTF-8; its first line names the columns."
-    )
+    file = StoredFileField(widget=UnfoldAdminFileFieldWidget)
     delimiter = forms.ChoiceField(choices=DELIMITERS, widget=UnfoldAdminSelectWidget)
     max_invalid_share = forms.FloatField(
         label="Share of rows that may be invalid",
@@ -94,6 +96,11 @@ class FileForm(forms.Form):
         widget=UnfoldBooleanWidget,
         help_text="Show how the first rows would be sent; nothing is kept, nothing is sent.",
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        most = filesizeformat(settings.CHRONOS_BULK_MAX_BYTES)
+        self.fields["file"].help_text = f"CSV in UTF-8; its first line names the columns. {most} at most."
 
 
 def upload_view(model_admin: Any, request: HttpRequest) -> HttpResponseBase:
@@ -172,7 +179,12 @@ def _workspaces(model_admin: Any, request: HttpRequest) -> Any:
 def _as_sent(row: services.RenderedRow) -> dict[str, Any] | None:
     if row.target is None:
         return None
-    return {"target": described(row.target), "headers": shown(row.target).get("headers") or {}, "payload": row.payload}
+    payload = json.dumps(row.payload, ensure_ascii=False)[:SHOWN_CHARACTERS]
+    return {
+        "target": described(row.target),
+        "headers": shown(row.target).get("headers") or {},
+        "payload": payload,
+    }
 
 
 def _page(model_admin: Any, request: HttpRequest, more: dict[str, Any]) -> TemplateResponse:

@@ -16,6 +16,10 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from chronos_site.console.operations import OperationAdmin
+
+__all__ = ["OperationAdmin"]
+
 admin.site.index_template = "console/dashboard.html"
 
 for model in (User, Group, ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):

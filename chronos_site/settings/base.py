@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from . import env
+from .theme import LABELS, theme
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -267,12 +268,8 @@ LOGGING = {
 # Where Flower is, for a link on the first page; none where it is not set.
 CHRONOS_FLOWER_URL = env.optional("CHRONOS_FLOWER_URL")
 
-UNFOLD = {
-    "SITE_TITLE": "Chronos",
-    "SITE_HEADER": "Chronos",
-    "SITE_SUBHEADER": "Jobs at their second",
-    "SITE_SYMBOL": "schedule",
-    "SITE_URL": None,
-    "SHOW_VIEW_ON_SITE": False,
-    "SIDEBAR": {"show_search": True, "show_all_applications": False},
-}
+# What the admin calls this deployment, and in which colour.
+UNFOLD = theme(
+    environment=env.text("CHRONOS_ENVIRONMENT", ""),
+    colour=env.choice("CHRONOS_ENVIRONMENT_COLOUR", "info", *LABELS),
+)

@@ -4,15 +4,16 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.cache import add_never_cache_headers
 from unfold.admin import TabularInline
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
 from chronos_site.tenancy import services
-from chronos_site.tenancy.admin_base import ADMINS, TenantAdmin
+from chronos_site.tenancy.admin_base import ADMINS, TenantAdmin, WorkspaceFilter
 from chronos_site.tenancy.models import ApiKey, Membership, Scope, Workspace
 
 
@@ -35,6 +36,7 @@ class WorkspaceAdmin(TenantAdmin):
         "secret_namespaces",
         "created_at",
     )
+    ordering = ("name",)
     search_fields = ("name",)
     readonly_fields = ("id", "created_at")
     inlines = (MembershipInline,)
@@ -44,14 +46,41 @@ class WorkspaceAdmin(TenantAdmin):
         return False
 
 
+class UserByNameField(forms.ModelChoiceField):
+    """A person, by the name that they log in with: who may add members need not see everybody."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            User.objects.filter(is_active=True),
+            to_field_name="username",
+            widget=UnfoldAdminTextInputWidget(),
+            help_text="The name that they log in with. It takes the staff status as well to see these pages.",
+            error_messages={"invalid_choice": "Nobody logs in with this name."},
+        )
+
+
+class NewMembershipForm(forms.ModelForm):
+    user = UserByNameField()
+
+    class Meta:
+        model = Membership
+        fields = ("user", "workspace", "role")
+
+
 @admin.register(Membership)
 class MembershipAdmin(TenantAdmin):
-    writers = frozenset()
+    writers = ADMINS
     list_display = ("user", "workspace", "role")
-    list_filter = ("role",)
+    list_filter = ("role", WorkspaceFilter)
     list_select_related = ("user", "workspace")
     search_fields = ("user__username", "workspace__name")
-    autocomplete_fields = ("user", "workspace")
+    autocomplete_fields = ("workspace",)
+
+    def get_form(self, request: HttpRequest, obj: Membership | None = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change, **({} if obj else {"form": NewMembershipForm}), **kwargs)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Membership | None = None) -> tuple[str, ...]:
+        return ("user", "workspace") if obj else ()
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -68,7 +97,7 @@ class ApiKeyAdmin(TenantAdmin):
     form = ApiKeyForm
     list_display = ("name", "workspace", "prefix", "scopes", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("workspace",)
-    list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
+    list_filter = (("revoked_at", admin.EmptyFieldListFilter), WorkspaceFilter)
     search_fields = ("name", "prefix", "workspace__name")
     autocomplete_fields = ("workspace",)
     actions = ("revoke",)

@@ -2,18 +2,28 @@
 
 A superuser may do everything. Of everybody else who is staff the membership's role decides, in place of Django's own
 permissions: a viewer reads, an operator acts, an admin also holds keys. Lists, searches, autocompletes, choices and
-actions all begin with `get_queryset` or `formfield_for_foreignkey`, so none of them shows more.
+actions all begin with `get_queryset` or `formfield_for_foreignkey`. What would read rows by another way is limited here
+too: filters that offer rows are refused by a system check, and an action does nothing where one may only read.
+
+Lists never count their table, and sort by nothing that no index holds.
 """
 
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth.models import AnonymousUser
-from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.contrib import admin, messages
+from django.contrib.admin.utils import get_fields_from_path
+from django.core import checks
+from django.core.exceptions import FieldDoesNotExist, PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
+from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin
-from unfold.paginator import InfinitePaginator
+from unfold.checks import UnfoldModelAdminChecks
 
 from chronos_site.tenancy.models import Membership, Workspace
 from chronos_site.tenancy.selectors import workspaces_of
@@ -23,6 +33,75 @@ EVERYBODY = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN})
 OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
 ADMINS = frozenset({Role.ADMIN})
 
+COUNTED = 2000
+"""Rows that a list counts, and through which it can be paged; whoever looks for more narrows it."""
+OFFERED = 200
+"""Workspaces that the filter names."""
+_KEPT = "_workspaces_by_roles"
+
+
+class CappedPaginator(Paginator):
+    """Counts as far as COUNTED. A count of all would read the index of millions of rows for each page."""
+
+    template_name = "admin/tenancy/pages.html"
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by()[: COUNTED + 1].count()) if isinstance(rows, QuerySet) else len(rows)
+
+    @property
+    def told(self) -> str:
+        """The count in words."""
+        return f"{COUNTED:,} and more" if self.count > COUNTED else f"{self.count:,}"
+
+
+class WorkspaceFilter(admin.SimpleListFilter):
+    """By workspace, of those that whoever looks belongs to. Django's own filters name all, or read the whole table."""
+
+    title = "workspace"
+    parameter_name = "workspace"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        self._path = model_admin.workspace_path
+        found = workspaces_of(user=request.user, roles=model_admin.readers).order_by("name")
+        return [(name, name) for name in found.values_list("name", flat=True)[:OFFERED]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The queryset is limited already: the name of another's workspace finds nothing."""
+        if not self.value():
+            return queryset
+        found = Workspace.objects.filter(name=self.value()).values_list("id", flat=True)
+        # A literal, so that the plan may look at how many rows that workspace has.
+        return queryset.filter(**{f"{self._path}__in": list(found)})
+
+
+class TenantChecks(UnfoldModelAdminChecks):
+    """Refuses what would offer the rows of every workspace."""
+
+    def check(self, admin_obj: Any, **kwargs: Any) -> list[checks.CheckMessage]:
+        found: list[checks.CheckMessage] = super().check(admin_obj, **kwargs)
+        for item in admin_obj.list_filter:
+            if self._reads_rows(admin_obj.model, item):
+                hint = "Write a SimpleListFilter, as tenancy.admin_base.WorkspaceFilter is."
+                text = f"The filter {item!r} would offer every workspace's rows, or read the table for its choices."
+                found.append(checks.Error(text, hint=hint, obj=admin_obj.__class__, id="chronos.E001"))
+        return found
+
+    @staticmethod
+    def _reads_rows(model: type[Model], item: Any) -> bool:
+        """Whether a filter takes its choices from a table: relations do, and so do fields without choices."""
+        if isinstance(item, tuple | list):
+            return not issubclass(item[1], admin.EmptyFieldListFilter)
+        if not isinstance(item, str):
+            return False
+        try:
+            field: Any = get_fields_from_path(model, item)[-1]
+        except FieldDoesNotExist:
+            return True
+        closed = field.choices or field.get_internal_type() in ("BooleanField", "DateTimeField")
+        return LOOKUP_SEP in item or not closed
+
 
 class TenantAdmin(ModelAdmin):
     """An admin of rows that belong to a workspace, or of workspaces themselves."""
@@ -31,18 +110,32 @@ class TenantAdmin(ModelAdmin):
     """The lookup that leads from a row to its workspace's id."""
     readers: frozenset[Role] = EVERYBODY
     writers: frozenset[Role] = OPERATORS
-    # Pages of a table of millions are cut off by its key: nothing counts the table.
-    paginator = InfinitePaginator
+    checks_class = TenantChecks
+    paginator = CappedPaginator
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
+    list_max_show_all = 0
+    ordering: Sequence[str] = ("-pk",)
+    sortable_by: Sequence[str] = ()
+    """Columns that an index holds in their order."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """What the caller may see; for what changes rows, actions among it, those that the caller may change."""
+        """What the caller may see."""
         found: QuerySet[Any] = super().get_queryset(request)
-        if _is_superuser(request):
+        allowed = self._workspaces(request, self.readers)
+        return found if allowed is None else found.filter(**{f"{self.workspace_path}__in": allowed})
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """An id finds its row at once; anything else is looked for in the search fields."""
+        try:
+            key = self.opts.pk.to_python(str(UUID(search_term.strip())))
+        except ValueError:
+            found: tuple[QuerySet[Any], bool] = super().get_search_results(request, queryset, search_term)
             return found
-        roles = self.writers if request.method == "POST" else self.readers
-        return found.filter(**{f"{self.workspace_path}__in": workspaces_of(user=request.user, roles=roles)})
+        return queryset.filter(pk=key), False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """A form offers what is the caller's; what it holds in the end is asked once more."""
@@ -55,13 +148,14 @@ class TenantAdmin(ModelAdmin):
         user = request.user
         if not user.is_active or not user.is_staff:
             return False
-        if user.is_superuser:
+        allowed = self._workspaces(request, roles)
+        if allowed is None:
             return True
-        allowed = workspaces_of(user=user, roles=roles)
         if obj is None:
-            return allowed.exists()
-        workspace_id = self._workspace_of(obj)
-        return workspace_id is not None and allowed.filter(id=workspace_id).exists()
+            return bool(allowed)
+        if not isinstance(obj, Model):  # The theme's actions hand over an id.
+            obj = self.get_object(request, str(obj))
+        return obj is not None and self._workspace_of(obj) in allowed
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.may(request, roles=self.readers)
@@ -78,6 +172,19 @@ class TenantAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.may(request, obj, self.writers)
 
+    def has_act_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """For `@admin.action(permissions=["act"])`, where nothing is edited in a form."""
+        return self.may(request, obj, self.writers)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """No deletion by the hundred, and none on rows of workspaces where the caller may only read."""
+        found = super().get_actions(request)
+        return {
+            name: (self._where_one_may_write(act), name, text)
+            for name, (act, _name, text) in found.items()
+            if name != "delete_selected"
+        }
+
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         kwargs.setdefault("queryset", self._choices(db_field, request))
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
@@ -86,13 +193,35 @@ class TenantAdmin(ModelAdmin):
         kwargs.setdefault("queryset", self._choices(db_field, request))
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
+    def _where_one_may_write(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(act)
+        def acted(page: Any, request: HttpRequest, rows: QuerySet[Any]) -> Any:
+            allowed = self._workspaces(request, self.writers)
+            if allowed is not None and rows.exclude(**{f"{self.workspace_path}__in": allowed}).exists():
+                text = "Some of the selected rows are in workspaces where you may only read. Nothing was done."
+                self.message_user(request, text, messages.ERROR)
+                return None
+            return act(page, request, rows)
+
+        return acted
+
+    def _workspaces(self, request: HttpRequest, roles: frozenset[Role]) -> Collection[UUID] | None:
+        """The ids of those in which the caller has one of the roles; None for all. Read once for each request."""
+        user: Any = request.user
+        if user.is_active and user.is_superuser:
+            return None
+        kept: dict[frozenset[Role], list[UUID]] = request.__dict__.setdefault(_KEPT, {})
+        if roles not in kept:
+            kept[roles] = list(workspaces_of(user=user, roles=roles).values_list("id", flat=True)) if roles else []
+        return kept[roles]
+
     def _choices(self, db_field: Any, request: HttpRequest) -> QuerySet[Any]:
         """Rows that a form may name: of workspaces in which the caller may write."""
         related: Any = db_field.related_model
         found: QuerySet[Any] = related._default_manager.all()
-        if _is_superuser(request):
+        allowed = self._workspaces(request, self.writers)
+        if allowed is None:
             return found
-        allowed = workspaces_of(user=request.user, roles=self.writers)
         if related is Workspace:
             return found.filter(id__in=allowed)
         if any(field.name == "workspace" for field in related._meta.fields):
@@ -106,7 +235,7 @@ class TenantAdmin(ModelAdmin):
         return found  # type: ignore[no-any-return]
 
 
-class ReadOnlyTenantAdmin(TenantAdmin):
+class ReadOnly:
     """Rows that come to be and change by what happens to them, and never in a form."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -119,6 +248,16 @@ class ReadOnlyTenantAdmin(TenantAdmin):
         return False
 
 
-def _is_superuser(request: HttpRequest) -> bool:
-    user = request.user
-    return not isinstance(user, AnonymousUser) and user.is_active and user.is_superuser
+class ReadOnlyTenantAdmin(ReadOnly, TenantAdmin):
+    """Tenants' rows to look at, and to act on by actions of the page's own."""
+
+
+class ReadOnlySiteAdmin(ReadOnly, ModelAdmin):
+    """Rows of the site, for those who have Django's permission to see them."""
+
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    list_per_page = 50
+    list_max_show_all = 0
+    sortable_by: Sequence[str] = ()

@@ -150,7 +150,7 @@ class NotificationRuleAdmin(TenantAdmin):
 class NotificationAdmin(ReadOnlyTenantAdmin):
     list_display = ("title", "workspace", "channel_kind", "state", "attempt", "last_error", "created_at")
     list_select_related = ("workspace",)
-    list_filter = ("state", "channel_kind", "event")
+    list_filter = ("state", "channel_kind")
     search_fields = ("id__exact",)
     ordering = ("-id",)
 

@@ -354,7 +354,7 @@ class Engine:
         began_at = claim.clock.now()
         if self._heartbeat.silent or began_at >= claim.lease_until:
             # By now another may hold the row.
-            log.error("send_too_late", extra=_about(claim))
+            log.error("send_too_late", extra={"action": "send", **claim.names})
             self._slots.release(1)
             return
         try:
@@ -362,7 +362,7 @@ class Engine:
         except Exception as error:
             # Not log.exception: the text of an error from the client may quote what was to be sent.
             told = credentials.scrub("".join(traceback.format_exception(error)))
-            log.error("send_failed", extra={**_about(claim), "exception": told})
+            log.error("send_failed", extra={"action": "send", **claim.names, "exception": told})
             answer = Answer(None, "internal", f"The worker failed at the send: {type(error).__name__}.")
         self._results.add(result_of(claim, answer, began_at=began_at, address=verdict.address))
 
@@ -393,9 +393,3 @@ class Engine:
             await self._heartbeat.write(stopping=True)
         except psycopg.Error as error:
             log.warning("heartbeat_failed", extra={"action": "heartbeat", "error": str(error)[:200]})
-
-
-def _about(claim: Claim) -> dict[str, str]:
-    """What a line about one send says of whose it is."""
-    about = {"execution_id": str(claim.id), "workspace_id": str(claim.workspace_id)}
-    return {"action": "send", **about, "trace_id": claim.traceparent[3:35]}

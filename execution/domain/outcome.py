@@ -58,6 +58,12 @@ class Claim:
     about: str = ""
     """What its events have in common; `execution.domain.events` fills it in."""
 
+    @property
+    def names(self) -> dict[str, str]:
+        """Whose it is, for lines of the log."""
+        ids = {"execution_id": str(self.id), "workspace_id": str(self.workspace_id)}
+        return {**ids, "trace_id": self.traceparent[3:35]}
+
 
 @dataclass(frozen=True, slots=True)
 class Postponed:

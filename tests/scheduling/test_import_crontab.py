@@ -519,6 +519,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=8).map("".join))
 @example("""a 'b'"c"\\d '' "" #x""")
 @example('"a\\"b\\c\\`"')
+@example("12>/dev/null")
 def test_words_are_those_that_the_shell_makes(text: str) -> None:
     try:
         words = words_of(f"printf {text}")

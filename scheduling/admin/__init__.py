@@ -1,0 +1,3 @@
+from .schedule import ScheduleAdmin
+
+__all__ = ["ScheduleAdmin"]
