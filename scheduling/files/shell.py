@@ -62,9 +62,7 @@ def _tokens(command: str) -> list[_Word | _Operator]:
         if operator is not None:
             digit = word.text if word.text.isdigit() and not word.quoted and operator[0] in _REDIRECTIONS else ""
             if len(digit) > 1:
-                raise NotPlain(
-                    "Several digits stand before a redirection: shells differ on what that means."
-                )
+                raise NotPlain("Several digits stand before a redirection: shells differ on what that means.")
             word = _ended(tokens, _Word() if digit else word)
             tokens.append(_Operator(operator[0], digit))
             place = operator.end()
