@@ -20,6 +20,7 @@ from bulk.domain.rows import CsvError, Place, RowError, RowReader
 from bulk.domain.states import RecordState
 from bulk.domain.template import TemplateError, compile_template
 from bulk.models import BulkChunk, BulkJob, BulkRecord
+from bulk.notices import note_end
 from chronos_site.infra import storage
 
 log = logging.getLogger(__name__)
@@ -195,7 +196,9 @@ def _judge_share(job: BulkJob) -> None:
 
 def _refuse(job: BulkJob, seq: int, code: str, text: str) -> str | None:
     log.info("file_refused", extra={"action": "ingest", "bulk_job_id": str(job.id), "code": code})
-    if not transitions.refuse_file(job_id=job.id, seq=seq, code=code, text=text):
-        return None
+    with transaction.atomic():
+        if not transitions.refuse_file(job_id=job.id, seq=seq, code=code, text=text):
+            return None
+        note_end(job, state="FAILED", error=code)
     remove_rows(job.id)
     return "FAILED"

@@ -17,6 +17,7 @@ from bulk.domain.numbering import number_of, range_of
 from bulk.domain.states import end_of
 from bulk.ingest import Superseded
 from bulk.models import BulkChunk, BulkJob
+from bulk.notices import note_end
 from chronos_site.infra import storage
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,10 @@ def finish(job: BulkJob, *, seq: int) -> str | None:
         invalid=job.invalid,
         cancelled=job.cancel_requested_at is not None and counts["cancelled"] > 0,
     )
-    ended = transitions.end_job(job_id=job.id, seq=seq, state=state, counts=counts, results_bytes=size)
+    with transaction.atomic():
+        ended = transitions.end_job(job_id=job.id, seq=seq, state=state, counts=counts, results_bytes=size)
+        if ended:
+            note_end(job, state=state.value)
     return state.value if ended else None
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from celery import Celery
 from celery.app.amqp import AMQP
-from celery.signals import setup_logging, worker_process_shutdown
+from celery.signals import setup_logging, task_postrun, task_prerun, worker_process_shutdown
 from kombu import Connection, Queue
 
-from chronos_site.observability import consumption, tracing
+from chronos_site.observability import consumption, context, metrics, tracing
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chronos_site.settings.base")
 
-QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "bulk-ingest", "bulk-records", "maintenance")
+QUEUES = ("scheduler", "bucket-triggers", "job-dispatch", "bulk-ingest", "bulk-records", "notifications", "maintenance")
 
 RECONNECT_LONGEST_S = 5
 
@@ -44,6 +44,9 @@ app.conf.update(
         "scheduling.tasks.settle": {"queue": "scheduler"},
         "execution.tasks.retry_tick": {"queue": "scheduler"},
         "execution.tasks.monitor_tick": {"queue": "scheduler"},
+        "execution.tasks.notifications_tick": {"queue": "scheduler"},
+        "execution.tasks.send_notifications": {"queue": "notifications"},
+        "execution.tasks.purge_notifications": {"queue": "maintenance"},
         "execution.tasks.fan_out": {"queue": "bucket-triggers"},
         "execution.tasks.dispatch": {"queue": "job-dispatch"},
         "bulk.tasks.tick": {"queue": "scheduler"},
@@ -90,12 +93,24 @@ app.conf.update(
 )
 app.autodiscover_tasks()
 consumption.install(app)
+metrics.install()
 
 
 @worker_process_shutdown.connect
 def send_last_spans(**_kwargs: object) -> None:
     """The children of a prefork pool end without what is registered for the end of an interpreter."""
     tracing.stop()
+
+
+@task_prerun.connect
+def begin_lines_of_task(task_id: str, **_kwargs: object) -> None:
+    """Lines that are logged from here on say which task they are of."""
+    context.task_id.set(task_id)
+
+
+@task_postrun.connect
+def end_lines_of_task(**_kwargs: object) -> None:
+    context.task_id.set(None)
 
 
 @setup_logging.connect

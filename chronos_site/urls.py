@@ -5,16 +5,18 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from chronos_site.api import views as api
-from chronos_site.console import health
+from chronos_site.console import dashboard, health, metrics
 
 _swagger = SpectacularSwaggerSplitView.as_view(
     url_name="openapi", authentication_classes=[], permission_classes=[], throttle_classes=[]
 )
 
 urlpatterns = [
+    path("admin/dashboard.json", dashboard.data, name="dashboard-json"),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz),
     path("readyz", health.readyz),
+    path("metrics", metrics.page),
     path("v1/openapi.json", api.openapi_json, name="openapi"),
     path("v1/docs", _swagger),
     path("v1/", include("chronos_site.api.operations.urls")),

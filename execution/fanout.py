@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.sql import statement
-from chronos_site.observability import tracing
+from chronos_site.observability import metrics, tracing
 from execution import buckets, overlap, publish, switches, transitions
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
@@ -113,6 +113,7 @@ def fan_out(*, bucket_id: int, budget_s: float = BUDGET_S) -> FanOut:
     # Last, so that a row which came in meanwhile is seen by the next tick of the fire loop. What is left is triggered
     # by that tick too: messages that sent their own successors would multiply with every POST to a busy bucket.
     buckets.untrigger(bucket_ids=[bucket_id])
+    metrics.fired.add(by=done.published)
     if done.queued or done.parked or done.held or done.expired or done.skipped:
         told = {
             "bucket_id": bucket_id,

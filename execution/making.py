@@ -5,9 +5,11 @@ statement. An occurrence, `(schedule_id, scheduled_for, run_no)`, exists once: w
 is due within the look-ahead is triggered on commit, best effort: the fire loop finds it anyway.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +20,7 @@ from chronos_site.infra.clock import database_now
 from chronos_site.infra.documents import to_json
 from chronos_site.infra.ids import new_id
 from chronos_site.infra.sql import statement
-from chronos_site.observability import events
+from chronos_site.observability import events, metrics
 from chronos_site.tenancy.models import Workspace
 from execution import buckets, publish, quotas
 from execution.domain.buckets import bucket_of
@@ -103,9 +105,15 @@ def insert_executions(*, new: Sequence[tuple[UUID, NewExecution]], now: datetime
         cursor.execute(statement("execution", "insert_executions"), {"rows": to_json(rows).decode(), "now": now})
         made: dict[UUID, str] = dict(cursor.fetchall())
     events.write_on_commit([_created(item, made[item.id]) for _, item in new if item.id in made])
+    transaction.on_commit(partial(_count, [item for _, item in new if item.id in made]))
     placed = {item.id: place for (_, item), place in zip(new, places, strict=True) if item.id in made}
     trigger_soon(placed.values(), now)
     return placed
+
+
+def _count(made: Sequence[NewExecution]) -> None:
+    for (kind, trigger), number in Counter((item.kind, item.trigger) for item in made).items():
+        metrics.created.add(str(kind), str(trigger), by=number)
 
 
 def _created(item: NewExecution, row: str) -> str:

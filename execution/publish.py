@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 DISPATCH_QUEUE = "job-dispatch"
 TRIGGER_QUEUE = "bucket-triggers"
+NOTIFICATIONS_QUEUE = "notifications"
 CHUNK = 100
 """Most ids in one dispatch message."""
 TRIGGER_TTL_S = 30
@@ -25,18 +26,26 @@ TRIGGER_TTL_S = 30
 
 def publish_dispatch(ids: Sequence[UUID]) -> list[UUID]:
     """Publish ids in chunks on the dispatch queue. Returns those that could not be published."""
+    return _publish_ids("execution.tasks.dispatch", ids)
+
+
+def publish_notifications(ids: Sequence[UUID]) -> list[UUID]:
+    """The same on the queue of notifications."""
+    return _publish_ids("execution.tasks.send_notifications", ids)
+
+
+def _publish_ids(task: str, ids: Sequence[UUID]) -> list[UUID]:
     sent = 0
     try:
         with current_app.producer_pool.acquire(block=True, timeout=5) as producer:
             for start in range(0, len(ids), CHUNK):
                 chunk = ids[start : start + CHUNK]
-                current_app.send_task(
-                    "execution.tasks.dispatch", args=[[str(i) for i in chunk]], producer=producer, retry=False
-                )
+                current_app.send_task(task, args=[[str(i) for i in chunk]], producer=producer, retry=False)
                 sent += len(chunk)
     except (OperationalError, OSError, RedisError) as error:
         log.warning(
-            "dispatch_publish_failed", extra={"action": "publish", "unsent": len(ids) - sent, "error": str(error)}
+            "dispatch_publish_failed",
+            extra={"action": "publish", "task": task, "unsent": len(ids) - sent, "error": str(error)},
         )
     return list(ids[sent:])
 

@@ -9,7 +9,9 @@ import time
 from dataclasses import dataclass
 from uuid import UUID
 
+from chronos_site.api.operations.services import MOST_OPEN, count_open_operations
 from chronos_site.tenancy.models import Workspace
+from chronos_site.tenancy.quotas import register_quota
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
 
@@ -54,10 +56,33 @@ def check_pending(*, workspace: Workspace, adding: int) -> None:
         _counts[workspace.id] = known
 
 
+def pending_used(workspace: Workspace) -> int:
+    """How many are pending, counted up to the quota; up to ten seconds old."""
+    with _lock:
+        known = _counts.get(workspace.id)
+    if known is not None and time.monotonic() - known.at <= FRESH_S:
+        return known.pending
+    return _count_pending(workspace, most=workspace.quota_pending_executions)
+
+
+def job_definitions_used(workspace: Workspace) -> int:
+    """How many there are that are not deleted."""
+    return JobDefinition.objects.filter(workspace=workspace, deleted_at__isnull=True).count()
+
+
+def register_quotas() -> None:
+    """Called once, when the app is ready."""
+    register_quota("pending executions", limit=lambda w: w.quota_pending_executions, used=pending_used)
+    register_quota("job definitions", limit=lambda w: w.quota_job_definitions, used=job_definitions_used)
+    register_quota(
+        "open operations", limit=lambda _w: MOST_OPEN, used=lambda w: count_open_operations(workspace_id=w.id)
+    )
+
+
 def check_job_definitions(*, workspace: Workspace, adding: int) -> None:
     """Raises QuotaExceeded."""
     limit = workspace.quota_job_definitions
-    if JobDefinition.objects.filter(workspace=workspace, deleted_at__isnull=True).count() + adding > limit:
+    if job_definitions_used(workspace) + adding > limit:
         raise QuotaExceeded(quota="job definitions", limit=limit, adding=adding)
 
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 Scope = DispatchSwitch.Scope
 
-QUEUES = (publish.DISPATCH_QUEUE, "bulk-records")
+QUEUES = (publish.DISPATCH_QUEUE, "bulk-records", publish.NOTIFICATIONS_QUEUE)
 """The queues that can be switched off."""
 SELECT = "SELECT id, scope, value FROM execution_dispatchswitch"
 

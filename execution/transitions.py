@@ -22,6 +22,7 @@ from chronos_site.infra.sql import statement
 from chronos_site.observability import events
 from execution.domain.events import ROW, EventType, row_event
 from execution.domain.outcome import Claim, Postponed, Result
+from execution.notifications.facts import results_statement
 from execution.transitions_waiting import QUEUED_LEASE_S, SWITCHED_OFF
 from execution.transitions_waiting import LostClaim as LostClaim
 from execution.transitions_waiting import cancel_waiting as cancel_waiting
@@ -240,15 +241,17 @@ async def cancel_running(db: AsyncConnection[Any], *, claims: Sequence[Claim]) -
     return _tell(EventType.CANCELLED, await cursor.fetchall(), reason="cancelled")
 
 
-async def finish_running(db: AsyncConnection[Any], *, results: Sequence[Result]) -> dict[UUID, datetime | None]:
-    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter), a batch of results in one statement.
+async def finish_running(
+    db: AsyncConnection[Any], *, results: Sequence[Result], facts: bool = True
+) -> dict[UUID, datetime | None]:
+    """RUNNING → SUCCEEDED | RETRYING | FAILED (+ dead letter and facts for rules), a batch of results in one go.
 
     The ids of the rows that were changed, with the time of the next attempt where there is one. The caller tells of
     them once it has committed.
     """
     finished: list[datetime] = [result.finished_at for result in results]
     cursor = await db.execute(
-        statement("execution", "write_results"),
+        results_statement(facts=facts),
         {
             "ids": [result.claim.id for result in results],
             "claim_seqs": [result.claim.claim_seq for result in results],

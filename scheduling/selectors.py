@@ -56,3 +56,9 @@ def occurrences(
         )
     rows = list(found.order_by("-scheduled_for", "-run_no")[: limit + 1])
     return rows[:limit], len(rows) > limit
+
+
+def ids_by_key(workspace: Workspace, text: str, most: int) -> list[UUID]:
+    """Schedules whose external key begins with the text."""
+    found = Schedule.objects.filter(workspace=workspace, external_key__startswith=text)
+    return list(found.order_by("external_key").values_list("id", flat=True)[:most])

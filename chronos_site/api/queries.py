@@ -41,18 +41,19 @@ class QueryParameters:
         many: Mapping[str, type] | None = None,
         times: Sequence[str] = (),
         flags: Sequence[str] = (),
+        texts: Sequence[str] = (),
         page: bool = False,
     ) -> None:
         """`many`: may be repeated, any of the values matches; str, UUID or an enum. `page`: takes limit and cursor."""
         self.path = request.path
-        single = {*times, *flags, *(("limit", "cursor") if page else ())}
+        single = {*times, *flags, *texts, *(("limit", "cursor") if page else ())}
         sent = _sent(request, repeatable={*(many or {})}, single=single)
         self.limit = _limit(sent.pop("limit", [str(DEFAULT_LIMIT)])[0])
         self.after: UUID | None = None
         self.filters: Filters = sent
         if "cursor" in sent:
             self.after, self.filters = self._resume(sent.pop("cursor")[0], given=sent)
-            if not self.filters.keys() <= {*(many or {}), *times, *flags}:
+            if not self.filters.keys() <= {*(many or {}), *times, *flags, *texts}:
                 raise _bad("cursor", "invalid_cursor", "This cursor carries filters that this list does not have.")
         self._values = {
             name: [_parsed(name, text, kind) for text in self.filters.get(name, [])]
@@ -67,6 +68,10 @@ class QueryParameters:
 
     def time(self, name: str) -> datetime | None:
         return self._times.get(name)
+
+    def text(self, name: str) -> str | None:
+        """Of `texts`: taken once, as it is."""
+        return self.filters[name][0] if name in self.filters else None
 
     def flag(self, name: str) -> bool:
         """False where it is not given."""

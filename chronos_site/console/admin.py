@@ -20,6 +20,8 @@ from chronos_site.console.operations import OperationAdmin
 
 __all__ = ["OperationAdmin"]
 
+admin.site.index_template = "console/dashboard.html"
+
 for model in (User, Group, ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
     admin.site.unregister(model)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
@@ -96,7 +97,8 @@ def build_producer(
 
 def count_brokers(bootstrap: str, *, timeout_s: float) -> int:
     """How many brokers the cluster has. Raises KafkaException where it does not answer in time."""
-    client = AdminClient({**client_properties(), "bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log})
+    given: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "chronos", "logger": log}
+    client = AdminClient({**client_properties(), **given})
     return len(client.list_topics(timeout=timeout_s).brokers)
 
 

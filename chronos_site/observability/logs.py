@@ -11,13 +11,16 @@ from chronos_site.observability import context
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _HIDDEN = "***"
 _SECRET_NAMES = re.compile(r"authorization|password|passwd|secret|cookie|api_?key$|^key$|^token$", re.IGNORECASE)
-# In texts: keys of ours, signing secrets, bearer and other Authorization values, passwords in URLs.
+# In texts: keys of ours, signing secrets, bearer and other Authorization values, passwords, tokens and queries in URLs.
 _SECRETS = (
     (re.compile(r"chr_[0-9A-Za-z]{8,}"), "chr_***"),
     (re.compile(r"whsec_[0-9A-Za-z+/=]{8,}"), "whsec_***"),
     (re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+", re.IGNORECASE), r"\1 ***"),
     (re.compile(r"(authorization[\"']?\s*[:=,]\s*[\"']?)(?!Bearer |Basic )[^\s\"',}]+", re.IGNORECASE), r"\1***"),
-    (re.compile(r"(://[^/\s:@]*:)[^/\s@]+(@)"), r"\1***\2"),
+    (re.compile(r"(://[^/\s:@]*:)[^/\s?#]+(@)"), r"\1***\2"),
+    # A token in a user's place, and queries, which hold what receivers take for one.
+    (re.compile(r"(://)[^/\s:@?#]+(@)"), r"\1***\2"),
+    (re.compile(r"(\bhttps?://[^\s?\"'<>]+\?)[^\s\"'<>]+", re.IGNORECASE), r"\1***"),
 )
 
 
@@ -29,7 +32,7 @@ def redact(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """ts, level, logger, msg, request_id, workspace_id, trace_id where they are known, then the record's `extra`."""
+    """ts, level, logger, msg; request_id, workspace_id, task_id, trace_id where known; then the record's `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -38,7 +41,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "msg": redact(record.getMessage()),
         }
-        for name in ("request_id", "workspace_id"):
+        for name in ("request_id", "workspace_id", "task_id"):
             value = getattr(context, name).get()
             if value is not None:
                 line[name] = value

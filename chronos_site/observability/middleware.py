@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from chronos_site.observability import context, tracing
+from chronos_site.observability import context, metrics, tracing
 
 if TYPE_CHECKING:
     from chronos_site.observability.otlp import Span
@@ -24,6 +24,9 @@ log = logging.getLogger("chronos.request")
 HEADER = "X-Request-Id"
 _GRAMMAR = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PROBES = {"/healthz", "/readyz", "/metrics"}
+
+
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 def request_id_from(header: str | None) -> str:
@@ -57,15 +60,27 @@ def _begin(request: HttpRequest) -> Begun:
 def _end(request: HttpRequest, response: HttpResponseBase, begun: Begun) -> HttpResponseBase:
     response[HEADER] = context.request_id.get() or ""
     if request.path not in _PROBES:
+        lasted_s = time.monotonic() - begun.at
+        route = _route(request)
+        method = request.method if request.method in _METHODS else "other"
+        metrics.requests.add(route, method, str(response.status_code))
+        metrics.request_duration.observe((lasted_s,), route)
         log.info(
             "request",
             extra={
                 "action": "answer",
                 "method": request.method,
+                "route": route,
                 "path": request.path,
                 "status": response.status_code,
-                "duration_ms": round((time.monotonic() - begun.at) * 1000, 1),
+                "duration_ms": round(lasted_s * 1000, 1),
             },
         )
         tracing.end_request(begun.span, request, response)
     return response
+
+
+def _route(request: HttpRequest) -> str:
+    """The pattern of the path, never the path: ids in it would be labels without end."""
+    matched = request.resolver_match
+    return f"/{matched.route}" if matched is not None else "unmatched"

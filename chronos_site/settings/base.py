@@ -93,6 +93,14 @@ CHANNEL_LAYERS = {
 MONGO_URL = env.optional("MONGO_URL")
 MONGO_DATABASE = env.text("MONGO_DATABASE", "chronos")
 
+# The mail server, by Django's own names. Without one no e-mail is sent.
+_EMAIL = env.email("EMAIL_URL")
+EMAIL_HOST, EMAIL_PORT = _EMAIL.host, _EMAIL.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _EMAIL.user, _EMAIL.password
+EMAIL_USE_TLS, EMAIL_USE_SSL = _EMAIL.starttls, _EMAIL.tls
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL = env.text("EMAIL_FROM", "chronos@localhost")
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -156,6 +164,8 @@ SPECTACULAR_SETTINGS = {
         "BulkJobState": "bulk.domain.states.JobState",
         "BulkRecordState": "bulk.domain.states.RecordState",
         "Scope": "chronos_site.tenancy.models.Scope",
+        "NotificationChannelKind": "execution.models.NotificationChannel.Kind",
+        "NotificationEvent": "execution.models.NotificationRule.Event",
     },
 }
 
@@ -195,6 +205,9 @@ CHRONOS_EVENTS_MAX = env.integer("CHRONOS_EVENTS_MAX", 1_000_000, low=1000, high
 CHRONOS_WEB_THREADS = env.integer("CHRONOS_WEB_THREADS", 8, low=1, high=256)
 # One file for each process, touched while it consumes (a worker) or ticks (beat); none where it is not set.
 CHRONOS_LIVENESS_FILE = env.absolute_path("CHRONOS_LIVENESS_FILE")
+# Where workers, beats and the reader of events show their metrics; 0: nowhere. The web process does at /metrics.
+CHRONOS_METRICS_PORT = env.integer("CHRONOS_METRICS_PORT", 0, low=0, high=65_535)
+CHRONOS_METRICS_ADDRESS = env.text("CHRONOS_METRICS_ADDRESS", "127.0.0.1")
 # Where the values of secret:// references are kept.
 CHRONOS_SECRET_PROVIDER = env.choice("CHRONOS_SECRET_PROVIDER", "environment", "environment", "mounted", "kubernetes")
 # Seconds after which a value is read anew: a rotated secret is used that soon.
@@ -210,6 +223,10 @@ match CHRONOS_SECRET_PROVIDER:
     case "kubernetes":
         CHRONOS_KUBERNETES_URL = env.kubernetes_url()
 CHRONOS_KUBERNETES_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+# Namespaces whose secrets the site's own notification channels may use.
+CHRONOS_SITE_SECRET_NAMESPACES = env.secret_namespaces("CHRONOS_SITE_SECRET_NAMESPACES")
+# Where events for PagerDuty go.
+CHRONOS_PAGERDUTY_URL = env.http_url("CHRONOS_PAGERDUTY_URL", "https://events.pagerduty.com")
 CHRONOS_LEADER_TTL_S = env.number("CHRONOS_LEADER_TTL", 30, low=1, high=600)
 CHRONOS_MAX_PAYLOAD_BYTES = env.integer("CHRONOS_MAX_PAYLOAD_BYTES", 256 * 1024, low=1, high=16 * 1024 * 1024)
 # Days that ended executions are kept; one with an open dead letter stays until that is resolved.
@@ -228,7 +245,10 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"json": {"()": "chronos_site.observability.logs.JsonFormatter"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "json"},
+        "none": {"class": "logging.NullHandler"},
+    },
     "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO")},
     "loggers": {
         "django.request": {"level": "ERROR"},
@@ -238,10 +258,15 @@ LOGGING = {
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
         "psycopg.pool": {"level": "WARNING"},
+        # What it says of a send is kept with the notification; it may quote what only its workspace should read.
+        "apprise": {"level": "WARNING", "propagate": False, "handlers": ["none"]},
     },
 }
 
 # --- Admin -----------------------------------------------------------------------------------------------------------
+
+# Where Flower is, for a link on the first page; none where it is not set.
+CHRONOS_FLOWER_URL = env.optional("CHRONOS_FLOWER_URL")
 
 # What the admin calls this deployment, and in which colour.
 UNFOLD = theme(

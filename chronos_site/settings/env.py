@@ -1,12 +1,15 @@
 """The only reader of `os.environ`. A value that is missing or cannot be read stops the process with one sentence."""
 
 import os
+import re
+from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 from chronos_site.infra.kafka import parse_bootstrap
+from chronos_site.infra.references import NAMESPACE
 from chronos_site.infra.storage_url import backend_of
 from execution.dispatch.networks import parse_networks
 
@@ -178,6 +181,52 @@ def redis_url(name: str) -> str:
     if urlsplit(raw).scheme not in {"redis", "rediss"}:
         raise ImproperlyConfigured(f"{name} must look like redis://:password@host:6379/0.")
     return raw
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """`host` empty: there is none."""
+
+    host: str
+    port: int
+    user: str = field(repr=False)
+    password: str = field(repr=False)
+    starttls: bool
+    tls: bool
+
+
+def email(name: str) -> MailServer:
+    """A mail server by an smtp:// (plain), smtp+tls:// (STARTTLS) or smtps:// (TLS) URL."""
+    raw = optional(name)
+    kinds = {"smtp": (25, False, False), "smtp+tls": (587, True, False), "smtps": (465, False, True)}
+    parts = urlsplit(raw or "smtp:")
+    try:
+        given, kind = parts.port, kinds.get(parts.scheme)
+    except ValueError:
+        given, kind = None, None
+    if kind is None or (raw is not None and not parts.hostname):
+        # Not repeated: it may hold a password.
+        refuse(f"{name} is no URL of a mail server. It must look like smtp+tls://user:password@mail.example.com:587.")
+    port, starttls, tls = kind
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return MailServer(parts.hostname or "", given or port, user, password, starttls, tls)
+
+
+def http_url(name: str, default: str) -> str:
+    value = text(name, default) or default
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        refuse(f"{name} is no URL. It must look like {default}.")
+    return value
+
+
+def secret_namespaces(name: str) -> list[str]:
+    """A comma-separated list of namespaces of secrets."""
+    found = items(name)
+    for namespace in found:
+        if not re.fullmatch(NAMESPACE, namespace):
+            refuse(f"{name}: {namespace!r} is no namespace of secrets: lower case letters, digits and inner hyphens.")
+    return found
 
 
 def storage(name: str) -> dict[str, dict[str, object]]:

@@ -59,6 +59,13 @@ def event_consumer() -> SiteProcess:
     return SiteProcess("events", manage("consume_events"), grace_s=15, ready_text=EVENTS_READY)
 
 
+def flower(*, port: int) -> SiteProcess:
+    """Celery's own view of workers and messages, to look at; who may is in FLOWER_BASIC_AUTH."""
+    arguments = ["-m", "celery", "-A", "chronos_site", "flower", "--address=127.0.0.1", f"--port={port}", "--read_only"]
+    arguments += ["--purge_offline_workers=3600", "--logging=warning"]
+    return SiteProcess("flower", python(*arguments), grace_s=10)
+
+
 def one_machine(*, port: int) -> list[SiteProcess]:
     """Everything that delivers jobs, on one machine: two beat replicas share the loops and stand in for each other."""
     return [
@@ -69,6 +76,7 @@ def one_machine(*, port: int) -> list[SiteProcess]:
         worker(name="fanout", queues="bucket-triggers", concurrency=2),
         worker(name="dispatch", queues="job-dispatch", concurrency=8),
         worker(name="bulk", queues="bulk-ingest,bulk-records", concurrency=8),
+        worker(name="notifications", queues="notifications", concurrency=2),
         event_consumer(),
     ]
 

@@ -30,6 +30,14 @@ WORKSPACE = "default"
 READY_S = 90.0
 STEP_TIMEOUT_S = 300.0
 
+WEB = "web"
+FLOWER = "flower"
+
+
+def _metrics_of(process: site.SiteProcess) -> str:
+    """What ports.json calls the port of its metrics; the web process shows them on its own."""
+    return f"metrics-{process.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -91,7 +99,7 @@ class Stack:
         self._console.say("stack", "migrating the database")
         self._run_step("migrate", site.manage("migrate", "--no-input", "--verbosity", "1"), environment)
         self.api_key = self._seed(environment, secrets["admin_password"])
-        self._start_site(environment, ports["web"])
+        self._start_site(environment, ports, secrets["admin_password"])
         return Started(url=f"http://127.0.0.1:{ports['web']}")
 
     def _check_settings(self) -> None:
@@ -127,7 +135,8 @@ class Stack:
     def _choose_ports(self) -> dict[str, int]:
         last = kept_ports(self.home)
         ports = {}
-        for name in (Postgres.name, Valkey.name, Mongo.name, Kafka.name, "web"):
+        shown = [_metrics_of(process) for process in site.one_machine(port=0) if process.name != WEB]
+        for name in (Postgres.name, Valkey.name, Mongo.name, Kafka.name, WEB, FLOWER, *shown):
             port = last.get(name)
             ports[name] = port if port is not None and port_is_free(port) else free_port()
         if self._port is not None:
@@ -206,9 +215,14 @@ class Stack:
             raise StartError(f"{child.spec.name} was asked to stop")
         child.forget()
 
-    def _start_site(self, environment: Mapping[str, str], port: int) -> None:
+    def _start_site(self, environment: Mapping[str, str], ports: Mapping[str, int], admin_password: str) -> None:
+        port = ports[WEB]
+        environment = {**environment, "CHRONOS_FLOWER_URL": f"http://127.0.0.1:{ports[FLOWER]}/"}
+        login = {"FLOWER_BASIC_AUTH": f"{ADMIN}:{admin_password}"}
+        self.supervisor.add(self._spec(site.flower(port=ports[FLOWER]), {**environment, **login}), ready_text="")
         for process in site.one_machine(port=port):
-            self.supervisor.add(self._spec(process, environment), ready_text=process.ready_text)
+            shown = {} if process.name == WEB else {"CHRONOS_METRICS_PORT": str(ports[_metrics_of(process)])}
+            self.supervisor.add(self._spec(process, {**environment, **shown}), ready_text=process.ready_text)
         self._console.say("stack", "web, two beats, workers and the reader of events are starting")
         late = self.supervisor.wait_until_ready(READY_S)
         if self._stopping.is_set():

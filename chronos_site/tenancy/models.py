@@ -17,6 +17,8 @@ class Scope(models.TextChoices):
     SCHEDULES_WRITE = "schedules:write"
     EXECUTIONS_READ = "executions:read"
     EXECUTIONS_WRITE = "executions:write"
+    NOTIFICATIONS_READ = "notifications:read"
+    NOTIFICATIONS_WRITE = "notifications:write"
     KEYS_ADMIN = "keys:admin"
     WORKSPACE_READ = "workspace:read"
 

@@ -1,5 +1,11 @@
 from .execution import DeadLetterAdmin, ExecutionAdmin
 from .job_definition import JobDefinitionAdmin
+from .notifications import (
+    NotificationAdmin,
+    NotificationChannelAdmin,
+    NotificationFactAdmin,
+    NotificationRuleAdmin,
+)
 from .running import BucketAdmin, WorkerAdmin
 from .switch import DispatchSwitchAdmin
 
@@ -9,5 +15,9 @@ __all__ = [
     "DispatchSwitchAdmin",
     "ExecutionAdmin",
     "JobDefinitionAdmin",
+    "NotificationAdmin",
+    "NotificationChannelAdmin",
+    "NotificationFactAdmin",
+    "NotificationRuleAdmin",
     "WorkerAdmin",
 ]

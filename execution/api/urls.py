@@ -1,6 +1,6 @@
 from django.urls import path
 
-from execution.api import actions, dead_letters, views
+from execution.api import actions, dead_letters, notifications, views
 
 urlpatterns = [
     path("job-definitions", views.JobDefinitionList.as_view()),
@@ -21,4 +21,13 @@ urlpatterns = [
     path("dead-letters/<uuid:dead_letter_id>", dead_letters.DeadLetterDetail.as_view()),
     path("dead-letters/<uuid:dead_letter_id>/replay", dead_letters.DeadLetterReplay.as_view()),
     path("dead-letters/<uuid:dead_letter_id>/discard", dead_letters.DeadLetterDiscard.as_view()),
+    path("notification-channels", notifications.ChannelList.as_view()),
+    path("notification-channels/<uuid:channel_id>", notifications.ChannelDetail.as_view()),
+    path("notification-channels/<uuid:channel_id>/test", notifications.ChannelTest.as_view()),
+    path("notification-rules", notifications.RuleList.as_view()),
+    path("notification-rules/<uuid:rule_id>", notifications.RuleDetail.as_view()),
+    path("notification-rules/<uuid:rule_id>/test", notifications.RuleTest.as_view()),
+    path("notifications", notifications.NotificationList.as_view()),
+    path("notifications/<uuid:notification_id>", notifications.NotificationDetail.as_view()),
+    path("notifications/<uuid:notification_id>/attempts", notifications.NotificationAttempts.as_view()),
 ]

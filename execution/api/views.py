@@ -16,6 +16,7 @@ from chronos_site.api.queries import CursorPage, QueryParameters
 from chronos_site.infra.merge_patch import merge_patch
 from chronos_site.observability import tracing
 from chronos_site.tenancy.authentication import calling_key
+from chronos_site.tenancy.models import Workspace
 from execution import selectors, services
 from execution.api.refusals import refusals_as_problems
 from execution.api.serializers import (
@@ -27,6 +28,7 @@ from execution.api.serializers import (
 )
 from execution.domain.states import State
 from execution.models import Execution, JobDefinition
+from execution.search import BadText, search_executions
 from execution.services import Cancelled
 
 JOB_EXAMPLE = OpenApiExample(
@@ -163,6 +165,13 @@ class ExecutionList(APIView):
             OpenApiParameter("job_definition", str, many=True),
             OpenApiParameter("schedule", str, many=True),
             OpenApiParameter("tag", str, many=True),
+            OpenApiParameter(
+                "q",
+                str,
+                description="3 to 100 characters: part of a job definition's name or target, one of its tags, the begin"
+                " of a schedule's external_key; or, of executions that FAILED, words of the error's code and text, the"
+                " status, the host or topic, and tags.",
+            ),
             OpenApiParameter("scheduled_for_from", str, description="Inclusive, RFC 3339."),
             OpenApiParameter("scheduled_for_to", str, description="Exclusive, RFC 3339."),
         ],
@@ -174,10 +183,12 @@ class ExecutionList(APIView):
             request,
             many={"state": State, "job_definition": UUID, "schedule": UUID, "tag": str},
             times=("scheduled_for_from", "scheduled_for_to"),
+            texts=("q",),
             page=True,
         )
+        workspace = calling_key(request).workspace
         found = selectors.executions(
-            workspace=calling_key(request).workspace,
+            workspace=workspace,
             states=query.many("state"),
             job_ids=query.many("job_definition"),
             schedule_ids=query.many("schedule"),
@@ -185,6 +196,14 @@ class ExecutionList(APIView):
             scheduled_from=query.time("scheduled_for_from"),
             scheduled_to=query.time("scheduled_for_to"),
         )
+        text = query.text("q")
+        if text is not None:
+            try:
+                found = search_executions(
+                    workspace=workspace, among=found, text=text, after=query.after, limit=query.limit
+                )
+            except BadText as error:
+                raise Problem(400, "invalid_parameter", f"q: {error}", parameter="q") from error
         return CursorPage(query).answer(found, ExecutionSerializer)
 
 
@@ -256,8 +275,13 @@ def _execution(request: Request, execution_id: UUID) -> Execution:
 def _attempt_logs(request: Request, execution_id: UUID) -> list[dict[str, Any]]:
     QueryParameters(request)
     _execution(request, execution_id)
+    return read_attempt_logs(calling_key(request).workspace, execution_id)
+
+
+def read_attempt_logs(workspace: Workspace, execution_id: UUID) -> list[dict[str, Any]]:
+    """The logs of a delivery that the caller has found in its table."""
     try:
-        return selectors.attempt_logs(workspace=calling_key(request).workspace, execution_id=execution_id)
+        return selectors.attempt_logs(workspace=workspace, execution_id=execution_id)
     except PyMongoError as error:
         raise Problem(
             503,

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -25,6 +25,8 @@ from execution.domain.outcome import Claim
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 8.0
+SHORTEST_PIECE = 8
+"""Pieces of a secret URL that are shorter are words like `hook`."""
 THREADS = 32
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 
@@ -41,6 +43,8 @@ class Credentials:
     """The delivery is signed with each of them."""
     secrets: tuple[bytes, ...] = field(default=(), repr=False)
     """Every form in which a value might come back, the longest first."""
+    named: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values by the names that the target's `secrets` give them."""
 
     def scrub(self, text: str) -> str:
         if not self.secrets:
@@ -59,6 +63,14 @@ class Credentials:
             parts += [data[place : found.start()], HIDDEN.encode()]
             place = found.end()
         return b"".join([*parts, data[place:ends]])[:keep]
+
+    def with_url(self, url: str) -> "Credentials":
+        """The same for a URL that is a secret: pieces of its path, query and user are taken out as well."""
+        where, _, rest = url.partition("://")[2].partition("/")
+        user = where.rpartition("@")[0]
+        pieces = {piece for piece in re.split(r"[/?#&=:]", f"{user}/{rest}") if len(piece) >= SHORTEST_PIECE}
+        forms = {*self.secrets, *_forms({f"/{rest}", *pieces} if len(rest) >= SHORTEST_PIECE else pieces)}
+        return replace(self, secrets=tuple(sorted(forms, key=lambda form: (-len(form), form))))
 
     @property
     def longest(self) -> int:
@@ -140,7 +152,8 @@ def credentials_of(target: Mapping[str, Any], values: Values) -> Credentials:
     keys = tuple(_signing_keys(target.get("signing") or {}, values))
     # Basic auth has the password in a form of its own.
     encoded = [value.removeprefix("Basic ") for value in auth.values()]
-    return Credentials(headers, keys, _forms({*values.values(), *encoded}))
+    named = {name: values[parse_reference(text)] for name, text in (target.get("secrets") or {}).items()}
+    return Credentials(headers, keys, _forms({*values.values(), *encoded}), named)
 
 
 def _auth_headers(auth: Mapping[str, Any], values: Values) -> dict[str, str]:

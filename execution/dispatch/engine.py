@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from chronos_site.infra import redis
 from chronos_site.infra.secrets import SecretError, SecretStore
-from execution.dispatch import attempt_span
+from execution.dispatch import attempt_span, counts
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.credentials import CredentialSource
 from execution.dispatch.egress import Network
@@ -59,6 +59,8 @@ STUCK_S = 15.0
 
 SourceOf = Callable[[AsyncConnectionPool[Any], UUID], Source]
 """Makes a source from the engine's pool and the worker's id."""
+SendersOf = Callable[[HttpSender], Mapping[str, Sender]]
+"""Makes more senders, by the kind of claim that they send, which may call over the engine's own for HTTP."""
 
 
 class EngineStopping(Exception):  # noqa: N818 - a state of affairs, not a fault
@@ -80,6 +82,7 @@ class Engine:
         allow: Sequence[Network],
         attempt_log: AttemptLog,
         secrets: SecretStore,
+        senders: SendersOf | None = None,
     ) -> None:
         self._source_of = source
         self._queue = queue
@@ -89,6 +92,7 @@ class Engine:
         self._allow = allow
         self._log = attempt_log
         self._secrets = secrets
+        self._senders_of = senders
         self._max_in_flight = max_in_flight
         self._stopping = False
         self._ready = threading.Event()
@@ -128,6 +132,16 @@ class Engine:
     def alive(self) -> bool:
         """Whether the event loop comes round."""
         return time.monotonic() - self._turned < STUCK_S
+
+    @property
+    def in_flight(self) -> int:
+        """Claimed and not yet finished."""
+        return self._slots.total - self._slots.free
+
+    @property
+    def logs_dropped(self) -> int:
+        """Attempts' logs that MongoDB never took."""
+        return self._log.dropped
 
     def _call(self, work: Coroutine[Any, Any, None]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -170,17 +184,17 @@ class Engine:
             self._source = self._source_of(pool, self._worker_id)
             fence = Fence(client, worker_id=self._worker_id)
             flow = Flow(client, places=self._places)
-            self._senders: dict[str, Sender] = {
-                HTTP: HttpSender(allow=self._allow),
-                KAFKA: KafkaSender(name=self._name),
-            }
+            http = HttpSender(allow=self._allow)
+            self._senders: dict[str, Sender] = {HTTP: http, KAFKA: KafkaSender(name=self._name)}
+            if self._senders_of is not None:
+                self._senders.update(self._senders_of(http))
             self._credentials = CredentialSource(self._secrets)
             self._heartbeat = Heartbeat(
                 pool=pool,
                 worker_id=self._worker_id,
                 name=self._name,
                 queue=self._queue,
-                count=lambda: (self._delivered, self._slots.total - self._slots.free),
+                count=lambda: (self._delivered, self.in_flight),
             )
             self._results = ResultWriter(source=self._source, fence=fence, flow=flow, finished=self._finished)
             self._gate = Gate(
@@ -340,7 +354,7 @@ class Engine:
         began_at = claim.clock.now()
         if self._heartbeat.silent or began_at >= claim.lease_until:
             # By now another may hold the row.
-            log.error("send_too_late", extra={"action": "send", "execution_id": str(claim.id)})
+            log.error("send_too_late", extra=_about(claim))
             self._slots.release(1)
             return
         try:
@@ -348,15 +362,16 @@ class Engine:
         except Exception as error:
             # Not log.exception: the text of an error from the client may quote what was to be sent.
             told = credentials.scrub("".join(traceback.format_exception(error)))
-            log.error("send_failed", extra={"action": "send", "execution_id": str(claim.id), "exception": told})
+            log.error("send_failed", extra={**_about(claim), "exception": told})
             answer = Answer(None, "internal", f"The worker failed at the send: {type(error).__name__}.")
         self._results.add(result_of(claim, answer, began_at=began_at, address=verdict.address))
 
-    def _finished(self, results: list[Result], _stored: set[object]) -> None:
+    def _finished(self, results: list[Result], stored: set[object]) -> None:
         self._delivered += len(results)
         self._slots.release(len(results))
         self._log.add(results, worker=self._name)
         attempt_span.end(results)
+        counts.count(results, stored, queue=self._queue)
 
     def _refuse(self) -> None:
         """From now on nothing is claimed or sent; the waves give back what they find."""
@@ -378,3 +393,9 @@ class Engine:
             await self._heartbeat.write(stopping=True)
         except psycopg.Error as error:
             log.warning("heartbeat_failed", extra={"action": "heartbeat", "error": str(error)[:200]})
+
+
+def _about(claim: Claim) -> dict[str, str]:
+    """What a line about one send says of whose it is."""
+    about = {"execution_id": str(claim.id), "workspace_id": str(claim.workspace_id)}
+    return {"action": "send", **about, "trace_id": claim.traceparent[3:35]}

@@ -19,10 +19,10 @@ from psycopg.conninfo import make_conninfo
 
 from chronos_site.infra import mongo, secrets
 from chronos_site.infra.ids import new_id
-from chronos_site.observability import liveness, tracing
+from chronos_site.observability import liveness, metrics, tracing
 from execution.dispatch.attempt_log import AttemptLog
 from execution.dispatch.egress import parse_networks
-from execution.dispatch.engine import Engine, SourceOf
+from execution.dispatch.engine import Engine, SendersOf, SourceOf
 from execution.dispatch.source import ExecutionSource
 from execution.publish import DISPATCH_QUEUE
 
@@ -32,12 +32,30 @@ NOT_LIBPQ = {"pool", "context", "prepare_threshold"}
 
 _lock = threading.Lock()
 _sources: dict[str, SourceOf] = {DISPATCH_QUEUE: ExecutionSource}
+_senders: dict[str, SendersOf] = {}
 _engines: dict[str, Engine] = {}
 
 
-def deliver_from(queue: str, source: SourceOf) -> None:
-    """Messages of the queue name rows of this source."""
+metrics.Watched(
+    "chronos_engine_in_flight",
+    "Claimed by this process and not yet finished.",
+    lambda: {(queue,): running.in_flight for queue, running in list(_engines.items())},
+    ("queue",),
+)
+metrics.Watched(
+    "chronos_attempt_logs_dropped",
+    "Attempts' logs that MongoDB never took.",
+    lambda: {(queue,): running.logs_dropped for queue, running in list(_engines.items())},
+    ("queue",),
+    rises=True,
+)
+
+
+def deliver_from(queue: str, source: SourceOf, *, senders: SendersOf | None = None) -> None:
+    """Messages of the queue name rows of this source, which may need senders beside those for HTTP and Kafka."""
     _sources[queue] = source
+    if senders is not None:
+        _senders[queue] = senders
 
 
 def engine(queue: str = DISPATCH_QUEUE) -> Engine:
@@ -65,6 +83,7 @@ def build_engine(*, name: str, queue: str = DISPATCH_QUEUE) -> Engine:
         allow=parse_networks(settings.CHRONOS_EGRESS_ALLOW),
         attempt_log=AttemptLog(mongo.execution_logs(), prepare=mongo.ensure_indexes),
         secrets=secrets.build_store(),
+        senders=_senders.get(queue),
     )
 
 

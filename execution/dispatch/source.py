@@ -21,6 +21,7 @@ from execution.dispatch import concurrency
 from execution.domain.events import claimed, finished
 from execution.domain.outcome import Claim, Clock, Postponed, Result
 from execution.domain.states import State
+from execution.notifications.facts import are_wanted
 from execution.switches import Closed
 from execution.transitions import HeldClaim
 
@@ -57,6 +58,8 @@ class ExecutionSource:
         self._worker_id = worker_id
         self._closed = Closed()
         self._closed_until = 0.0
+        self._facts = True
+        self._facts_until = 0.0
 
     async def claim(self, ids: Sequence[UUID]) -> list[Claim]:
         async with self._pool.connection() as db:
@@ -111,6 +114,13 @@ class ExecutionSource:
             self._closed_until = time.monotonic() + SWITCH_AGE_S
         return self._closed
 
+    async def _read_facts(self, db: AsyncConnection[Any]) -> bool:
+        """Whether there are notification rules, as of a second ago at most."""
+        if time.monotonic() >= self._facts_until:
+            self._facts = await are_wanted(db)
+            self._facts_until = time.monotonic() + SWITCH_AGE_S
+        return self._facts
+
     async def _publish(self, ids: list[UUID]) -> None:
         """Publish rows that are QUEUED again; those whose message fails go back to where a loop finds them at once.
 
@@ -138,7 +148,8 @@ class ExecutionSource:
     async def _finish(self, results: Sequence[Result]) -> set[UUID]:
         """Store results, let go what waited for the end of one of them, and tell of what is committed."""
         async with self._pool.connection() as db, db.transaction():
-            stored = await transitions.finish_running(db, results=results)
+            facts = await self._read_facts(db)
+            stored = await transitions.finish_running(db, results=results, facts=facts)
             ended = (r.claim.concurrency_key for r in results if r.state is not State.RETRYING)
             await transitions.tell_overlapped(db, keys=sorted({key for key in ended if key}))
         events.write([finished(r, stored[r.claim.id]) for r in results if r.claim.id in stored])

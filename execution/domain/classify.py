@@ -27,9 +27,11 @@ RETRY_AFTER_HEADER = "retry-after"
 
 RETRYABLE_4XX = frozenset({408, 425, 429})
 TERMINAL_5XX = frozenset({501, 505})
-TERMINAL_ERRORS = frozenset({"request", "target_refused", "secret_refused"}) | kafka_errors.TERMINAL_CODES
+TERMINAL_ERRORS = (
+    frozenset({"request", "target_refused", "secret_refused", "channel_refused"}) | kafka_errors.TERMINAL_CODES
+)
 """Error codes of requests that never left and never will: they cannot be built, the target may not be called, or a
-secret may not be used; and of messages that no broker would take."""
+secret may not be used; of messages that no broker would take, and of notifications that no channel would."""
 
 
 class Kind(StrEnum):

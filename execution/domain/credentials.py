@@ -4,6 +4,7 @@
     auth     {"type": "basic", "username": "…", "password": "secret://…"} | {"type": "bearer", "token": "secret://…"}
              | {"type": "api_key", "header": "…", "value": "secret://…"}
     signing  {"secret": "secret://…", "previous_secret": "secret://…"}
+    secrets  {"url": "secret://…"}: of notifications only, for senders that know what to do with them by name
 
 A schedule's `delivery` has the headers only. Rows from before there were references may hold literal secrets in
 headers: they are sent as they are and never shown.
@@ -53,6 +54,8 @@ def references_of(part: Mapping[str, Any]) -> Iterator[tuple[Path, Reference]]:
         for name in names:
             if name in given:
                 yield (member, name), parse_reference(given[name])
+    for name, reference in (part.get("secrets") or {}).items():
+        yield ("secrets", name), parse_reference(reference)
 
 
 def foreign_references(part: Mapping[str, Any] | None, namespaces: Sequence[str]) -> list[tuple[Path, str]]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from django.db import connection, transaction
 
 from chronos_site.infra.sql import statement
+from chronos_site.observability import metrics
 from execution import fanout, publish, transitions
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ def mend() -> Mended:
     _publish_again(mended)
     mended.buckets_reopened = _reopen_buckets()
     mended.overlaps_released = len(transitions.release_overlapped(keys=None))
+    for what, number in asdict(mended).items():
+        if what != "waits":
+            metrics.mended.add(what, by=number)
     if any(value for name, value in asdict(mended).items() if name != "waits"):
         log.warning("mended", extra={"action": NAME, **asdict(mended)})
     return mended

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from chronos_site.observability import metrics
 from execution import fanout, publish, switches, transitions
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ def queue_due_retries(*, budget_s: float = BUDGET_S) -> int:
             transitions.unqueue_retrying(ids=unsent)
         published += len(ids) - len(unsent)
         given_back += len(unsent)
+    metrics.retries_queued.add(by=published)
     if published or given_back:
         log.info("retries_queued", extra={"action": "retry", "published": published, "given_back": given_back})
     return published

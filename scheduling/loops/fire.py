@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from chronos_site.infra.clock import database_now
+from chronos_site.observability import metrics
 from execution import buckets, publish, services, switches
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def fire_due_buckets() -> Fired:
     unsent = publish.publish_triggers(due)
     buckets.untrigger(bucket_ids=unsent)
     fired.triggered = len(due) - len(unsent)
+    metrics.buckets_triggered.add(by=fired.triggered)
     if fired.triggered or fired.released or unsent:
         log.info(
             "fired",

@@ -84,6 +84,13 @@ class Schedule(models.Model):
         indexes = [
             models.Index(fields=["workspace", "-id"], name="schedule_page"),
             GinIndex(fields=["tags"], name="schedule_tags"),
+            # Reader: scheduling.selectors.ids_by_key (the begin of a key; the constraint's index sorts by language).
+            models.Index(
+                fields=["workspace", "external_key"],
+                opclasses=["uuid_ops", "varchar_pattern_ops"],
+                condition=models.Q(external_key__isnull=False),
+                name="schedule_key_begin",
+            ),
             # Reader: scheduling.loops.settle.
             models.Index(fields=["run_at"], condition=models.Q(state="ACTIVE"), name="schedule_active"),
             # Reader: scheduling.loops.purge.

@@ -1,5 +1,6 @@
 """`manage.py chronos`: status, top, tail, runs, replay, keys."""
 
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from django.core.management import CommandError
 
 from chronos_site.api.models import Operation
 from chronos_site.api.operations.runner import run_operations
+from chronos_site.console.commands import tail
 from chronos_site.console.management.commands.chronos import PARTS
 from chronos_site.infra.clock import database_now
 from chronos_site.infra.ids import new_id
@@ -120,19 +122,33 @@ def test_top_shows_the_busiest_once(workspace: Workspace, other_workspace: Works
     assert "acme" not in text
 
 
-def test_tail_shows_what_ended_by_filter(workspace: Workspace, other_workspace: Workspace) -> None:
+def test_tail_shows_what_happens_by_filter(workspace: Workspace, other_workspace: Workspace) -> None:
     job = make_job(workspace, URL, name="bad\x1b[31m")
-    mine = make_executions(workspace, URL, 3, job=job)
-    fail(*mine)
-    fail(*make_executions(other_workspace, URL))
-    text = chronos_text("tail", "--no-follow", "--since", "10m", "--state", "FAILED")
-    assert text.count("FAILED") == 4
-    assert "\x1b[31m" not in text
-    one = chronos_text(
-        "tail", "--no-follow", "--since", "10m", "--lines", "1", "--job", str(job.id), "--workspace", "acme"
-    )
-    assert [line for line in one.splitlines() if str(mine[0].id) in line or str(mine[2].id) in line]
-    assert chronos_text("tail", "--no-follow", "--state", "SUCCEEDED") == ""
+    rows = make_executions(workspace, URL, 2, job=job)
+    [other] = make_executions(other_workspace, URL)
+
+    def told(*arguments: str) -> list[str]:
+        return chronos_text("tail", "--no-follow", "--since", "10m", *arguments).splitlines()
+
+    wait_until(lambda: len(told("--all")) >= 3)
+    assert told() == []
+    created = told("--type", "execution.created")
+    assert len(created) == 3
+    assert not any("\x1b[31m" in line for line in created)
+    assert [str(other.id) in line for line in told("--all", "--workspace", "globex")] == [True]
+    mine = told("--all", "--lines", "1", "--job", str(job.id), "--workspace", "acme")
+    assert [str(row.id) in mine[0] for row in rows].count(True) == 1
+    assert told("--state", "FAILED") == []
+    event = json.loads(told("--type", "execution.", "--lines", "1", "--json")[0])
+    assert event["type"] == "execution.created"
+
+
+def test_tail_goes_on_with_what_comes(workspace: Workspace, redis_server: redis.Redis) -> None:
+    begin = redis_server.xadd("job-events", {"event": "{}"})
+    coming = tail._follow(str(begin))
+    rows = make_executions(workspace, URL, 2)
+    seen = {next(coming)["execution"] for _ in rows}
+    assert seen == {str(row.id) for row in rows}
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -151,6 +167,7 @@ def test_runs_finds_by_filter(workspace: Workspace, other_workspace: Workspace) 
     assert len(ids()) == 5
     assert ids("--job", "send-invoice", "--limit", "2") == [str(rows[2].id), str(rows[1].id)]
     assert ids("--error", "timeout") == [str(rows[0].id)]
+    assert ids("--search", "no answer") == [str(rows[0].id)]
     assert ids("--state", "FAILED", "--since", "1h") == [str(rows[0].id)]
     assert ids("--since", "1h", "--until", "30m") == []
     assert "send-invoice" in chronos_text("runs", "--workspace", "acme")

@@ -57,15 +57,15 @@ def test_servers_answer_with_their_versions_and_their_clocks_agree() -> None:
 
 
 def test_a_redis_that_evicts_fails_and_one_without_appendonly_warns(redis_server: redis.Redis) -> None:
-    before = redis_server.config_get("maxmemory-policy")["maxmemory-policy"]
-    appendonly = redis_server.config_get("appendonly")["appendonly"]
+    before = str(redis_server.config_get("maxmemory-policy")["maxmemory-policy"])
+    appendonly = str(redis_server.config_get("appendonly")["appendonly"])
     redis_server.config_set("maxmemory-policy", "allkeys-lru")
     redis_server.config_set("appendonly", "no")
     try:
         found = levels(list(servers.look_at_servers()))
     finally:
-        redis_server.config_set("maxmemory-policy", before)
-        redis_server.config_set("appendonly", appendonly)
+        redis_server.config_set("maxmemory-policy", str(before))
+        redis_server.config_set("appendonly", str(appendonly))
     assert (found["redis memory"], found["redis durability"]) == ("fail", "warn")
 
 

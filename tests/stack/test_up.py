@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from chronos_site.stack.site import manage
 from tests.processes import wait_until
 from tests.stack.ups import UP, Up, alive, bare_environment
 
-SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "events"}
+SITE = {"web", "beat-1", "beat-2", "scheduler", "fanout", "dispatch", "bulk", "notifications", "events", "flower"}
 SERVERS = {"postgres", "valkey", "mongo", "kafka"}
 
 
@@ -42,7 +43,7 @@ def printed_key(up: Up) -> str:
     return found.group()
 
 
-def test_up_runs_four_servers_and_seven_processes_each_in_a_session_of_its_own(running: Up) -> None:
+def test_up_runs_four_servers_and_eight_processes_each_in_a_session_of_its_own(running: Up) -> None:
     assert {path.stem for path in (running.home / "run").glob("*.json")} == SITE | SERVERS
     for name in SITE | SERVERS:
         process = running.child(name)
@@ -53,6 +54,36 @@ def test_up_answers_ready_with_every_part_at_hand(running: Up) -> None:
     ready = requests.get(f"{web_url(running)}/readyz", timeout=10)
     assert ready.status_code == 200
     assert ready.json()["degraded"] == []
+
+
+def test_every_process_shows_its_metrics(running: Up) -> None:
+    ports = json.loads((running.home / "ports.json").read_text())
+    urls = {name: f"http://127.0.0.1:{ports[f'metrics-{name}']}/metrics" for name in SITE - {"web", "flower"}}
+    for name, url in {**urls, "web": f"{web_url(running)}/metrics"}.items():
+        wait_until(partial(_shows_metrics, url), timeout_s=30, told=partial("{} shows none".format, name))
+
+
+def test_flower_is_behind_the_admins_login(running: Up) -> None:
+    ports = json.loads((running.home / "ports.json").read_text())
+    password = json.loads((running.home / "secrets.json").read_text())["admin_password"]
+    url = f"http://127.0.0.1:{ports['flower']}/workers"
+    wait_until(lambda: _status(url) == 401, timeout_s=60, told=lambda: f"Flower answers {_status(url)}")
+    assert _status(url, ("admin", "wrong")) == 401
+    assert _status(url, ("admin", password)) == 200
+
+
+def _status(url: str, login: tuple[str, str] | None = None) -> int:
+    try:
+        return requests.get(url, auth=login, timeout=5).status_code
+    except requests.ConnectionError:
+        return 0
+
+
+def _shows_metrics(url: str) -> bool:
+    try:
+        return "chronos_" in requests.get(url, timeout=5).text
+    except requests.ConnectionError:
+        return False  # A beat is not waited for when the stack starts.
 
 
 def test_objects_are_kept_in_a_folder_of_the_stack_that_only_we_can_read(running: Up) -> None:

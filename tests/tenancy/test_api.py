@@ -21,6 +21,29 @@ def test_the_workspace_shows_its_quotas_and_limits(api: ApiClient, workspace: Wo
     assert body["created_at"].endswith("Z")
 
 
+def test_every_quota_is_shown_with_what_is_used_and_kept(api: ApiClient, workspace: Workspace) -> None:
+    job = {"target": {"url": "https://example.com/"}}
+    assert api.post("/v1/job-definitions", {**job, "name": "a"}).status_code == 201
+    assert api.post("/v1/schedules", {**job, "delay_s": 3600}).status_code == 201
+    assert api.post("/v1/schedules", {**job, "every": "10d", "anchor": "2100-01-01T00:00:00Z"}).status_code == 201
+    usage = {row["quota"]: (row["used"], row["limit"]) for row in api.get("/v1/workspace").json()["usage"]}
+    assert usage == {
+        "job definitions": (1, 10_000),
+        "open operations": (0, 100),
+        "pending executions": (1, 1_000_000),
+        "recurring schedules": (1, 100_000),
+    }
+    Workspace.objects.update(quota_job_definitions=1, quota_pending_executions=1, quota_schedules=1)
+    for path, body in (
+        ("/v1/job-definitions", {**job, "name": "b"}),
+        ("/v1/schedules", {**job, "delay_s": 3600}),
+        ("/v1/schedules", {**job, "every": "10d"}),
+    ):
+        answer = api.post(path, body)
+        assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
+        assert answer.json()["quota"] in usage
+
+
 def test_a_created_key_is_shown_once_and_works(api: ApiClient) -> None:
     answer = api.post(PATH, {"name": "shop", "scopes": ["workspace:read"], "expires_at": "2100-01-01T00:00:00+01:00"})
     body = answer.json()

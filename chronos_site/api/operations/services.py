@@ -80,7 +80,7 @@ def start_operation(
         raise CountMismatch(count=found.total, expect_count=expect_count)
     if dry_run:
         return Started(found.total, None)
-    if Operation.objects.filter(workspace_id=workspace_id, state__in=Operation.OPEN).count() >= MOST_OPEN:
+    if count_open_operations(workspace_id=workspace_id) >= MOST_OPEN:
         raise TooManyOpen
     operation = Operation.objects.create(
         workspace_id=workspace_id,
@@ -95,6 +95,11 @@ def start_operation(
     )
     transitions.tell("created", operation_id=operation.id, workspace_id=workspace_id, state=operation.state, at=now)
     return Started(found.total, operation)
+
+
+def count_open_operations(*, workspace_id: UUID) -> int:
+    """How many have not ended."""
+    return Operation.objects.filter(workspace_id=workspace_id, state__in=Operation.OPEN).count()
 
 
 @transaction.atomic

@@ -153,12 +153,12 @@ def _replication(database: psycopg.Connection[Any]) -> Iterator[Finding]:
 
 def _redis() -> Iterator[Finding]:
     client = redis.client()
-    info: dict[str, Any] = client.info()  # type: ignore[assignment]
+    info: dict[str, Any] = client.info()
     version = info.get("valkey_version") or info.get("redis_version")
     yield Finding("redis", "ok", f"Version {version}.")
 
     def read_s() -> float:
-        at, micros = client.time()  # type: ignore[misc]
+        at, micros = client.time()
         return float(at) + float(micros) / 1e6
 
     yield _skew("redis clock", read_s)

@@ -29,6 +29,7 @@ from execution.domain.credentials import shown
 from execution.domain.states import TERMINAL, State
 from execution.domain.targets import described
 from execution.models import DeadLetter, Execution, JobDefinition
+from execution.search import BadText, search_executions
 
 NAME = "runs"
 SUMMARY = "executions by filter, or one with its attempts"
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", action="append", default=[], choices=[s.value for s in State], metavar="STATE")
     parser.add_argument("--error", action="append", default=[], metavar="CODE", help="of the last attempt: timeout, …")
     parser.add_argument("--tag", action="append", default=[])
+    parser.add_argument("--search", metavar="TEXT", help="as `q` of the API: job, key, or words of what failed")
     parser.add_argument(
         "--since", type=moment, metavar="2h", help="scheduled for then or later: 15m, 2h, 3d, or a time"
     )
@@ -72,6 +74,13 @@ def _many(terminal: Terminal, options: Mapping[str, Any]) -> int:
     )
     if options["error"]:
         found = found.filter(last_error__in=options["error"])
+    if options["search"]:
+        try:
+            found = search_executions(
+                workspace=workspace, among=found, text=options["search"], after=None, limit=options["limit"]
+            )
+        except BadText as error:
+            raise AskedWrongly(f"--search: {error}") from error
     rows = list(found.order_by("-id")[: options["limit"]])
     if terminal.as_json:
         terminal.json({"items": ExecutionSerializer(rows, many=True).data})

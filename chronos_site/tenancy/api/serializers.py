@@ -65,6 +65,12 @@ class CreatedApiKeySerializer(ApiKeySerializer):
         return plaintext
 
 
+class UsageSerializer(serializers.Serializer[Any]):
+    quota = serializers.CharField(help_text="As a refusal names it (429 quota_exceeded).")
+    limit = serializers.IntegerField()
+    used = serializers.IntegerField(help_text="Counted up to the limit; may be ten seconds old.")
+
+
 class WorkspaceSerializer(serializers.Serializer[Any]):
     id = UuidField()
     name = serializers.CharField()
@@ -75,4 +81,5 @@ class WorkspaceSerializer(serializers.Serializer[Any]):
     secret_namespaces = serializers.ListField(
         child=serializers.CharField(), help_text="Namespaces whose secrets jobs may refer to; an operator sets them."
     )
+    usage = UsageSerializer(many=True, help_text="Every quota, with what is used of it.")
     created_at = TimestampField()

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from chronos_site.api.idempotency import idempotent_hiding
 from chronos_site.api.problems import Problem
 from chronos_site.api.queries import CursorPage, QueryParameters
-from chronos_site.tenancy import selectors, services
+from chronos_site.tenancy import quotas, selectors, services
 from chronos_site.tenancy.api.serializers import (
     ApiKeySerializer,
     CreatedApiKeySerializer,
@@ -38,10 +38,11 @@ class WorkspaceDetail(APIView):
 
     @extend_schema(operation_id="get_workspace", responses=WorkspaceSerializer)
     def get(self, request: Request) -> Response:
-        """The workspace of the key that asks, with its quotas and limits."""
+        """The workspace of the key that asks, with its quotas, what is used of them, and its limits."""
         QueryParameters(request)
         workspace = calling_key(request).workspace
         workspace.rate_limit_per_s = workspace.rate_limit_per_s or settings.CHRONOS_RATE_LIMIT_PER_WORKSPACE
+        workspace.usage = quotas.usage_of(workspace)  # type: ignore[attr-defined]
         return Response(WorkspaceSerializer(workspace).data)
 
 

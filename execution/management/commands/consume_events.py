@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from chronos_site.infra.ids import new_id
+from chronos_site.observability import metrics
 from execution.event_consumer import CLAIM_AFTER_S, Reader, Sink
 from execution.event_sinks import KafkaSink, to_lines, to_live_pages
 
@@ -82,6 +83,7 @@ class Command(BaseCommand):
             )
             for name, sink in made.items()
         }
+        metrics.serve()
         _stop_at_signals(list(readers.values()))
         failed = self._run(readers, once=options["once"])
         for sink in made.values():
