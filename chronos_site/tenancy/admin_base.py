@@ -2,21 +2,20 @@
 
 A superuser may do everything. Of everybody else who is staff the membership's role decides, in place of Django's own
 permissions: a viewer reads, an operator acts, an admin also holds keys. Lists, searches, autocompletes, choices and
-actions all begin with `get_queryset` or `formfield_for_foreignkey`. What would read rows by another way is limited here
-too: filters that offer rows are refused by a system check, and an action does nothing where one may only read.
+actions all begin with `get_queryset` or `formfield_for_foreignkey`. Filters, which read rows by another way, are
+held to that by a system check.
 
 Lists never count their table, and sort by nothing that no index holds.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from functools import wraps
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.utils import get_fields_from_path
 from django.core import checks
-from django.core.exceptions import FieldDoesNotExist, PermissionDenied
+from django.core.exceptions import FieldDoesNotExist, PermissionDenied, ValidationError
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.db.models.constants import LOOKUP_SEP
@@ -123,7 +122,7 @@ class TenantAdmin(ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """What the caller may see."""
         found: QuerySet[Any] = super().get_queryset(request)
-        allowed = self._workspaces(request, self.readers)
+        allowed = self._workspaces(request, self.writers if request.method == "POST" else self.readers)
         return found if allowed is None else found.filter(**{f"{self.workspace_path}__in": allowed})
 
     def get_search_results(
@@ -132,7 +131,7 @@ class TenantAdmin(ModelAdmin):
         """An id finds its row at once; anything else is looked for in the search fields."""
         try:
             key = self.opts.pk.to_python(str(UUID(search_term.strip())))
-        except ValueError:
+        except (ValueError, ValidationError):
             found: tuple[QuerySet[Any], bool] = super().get_search_results(request, queryset, search_term)
             return found
         return queryset.filter(pk=key), False
@@ -176,15 +175,6 @@ class TenantAdmin(ModelAdmin):
         """For `@admin.action(permissions=["act"])`, where nothing is edited in a form."""
         return self.may(request, obj, self.writers)
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """No deletion by the hundred, and none on rows of workspaces where the caller may only read."""
-        found = super().get_actions(request)
-        return {
-            name: (self._where_one_may_write(act), name, text)
-            for name, (act, _name, text) in found.items()
-            if name != "delete_selected"
-        }
-
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         kwargs.setdefault("queryset", self._choices(db_field, request))
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
@@ -192,18 +182,6 @@ class TenantAdmin(ModelAdmin):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         kwargs.setdefault("queryset", self._choices(db_field, request))
         return super().formfield_for_manytomany(db_field, request, **kwargs)
-
-    def _where_one_may_write(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(act)
-        def acted(page: Any, request: HttpRequest, rows: QuerySet[Any]) -> Any:
-            allowed = self._workspaces(request, self.writers)
-            if allowed is not None and rows.exclude(**{f"{self.workspace_path}__in": allowed}).exists():
-                text = "Some of the selected rows are in workspaces where you may only read. Nothing was done."
-                self.message_user(request, text, messages.ERROR)
-                return None
-            return act(page, request, rows)
-
-        return acted
 
     def _workspaces(self, request: HttpRequest, roles: frozenset[Role]) -> Collection[UUID] | None:
         """The ids of those in which the caller has one of the roles; None for all. Read once for each request."""

@@ -68,7 +68,7 @@ def test_a_viewer_reads_and_does_nothing(person: Callable[..., Client], job: Bul
     assert "bulk-progress" in page
     assert "data-verb" not in page
     assert viewer.get(f"{LIST}{job.id}/do/cancel/").status_code == 403
-    assert viewer.post(f"{LIST}{job.id}/do/cancel/").status_code == 403
+    assert viewer.post(f"{LIST}{job.id}/do/cancel/").status_code == 404
     assert viewer.get(f"{LIST}add/").status_code == 403
 
 

@@ -65,7 +65,7 @@ def test_members_are_added_by_the_name_they_log_in_with(ada: Client, person: Use
     assert (made.role, made.user.username) == ("operator", "grace")
 
 
-def test_an_action_on_rows_that_one_may_only_read_does_nothing_at_all(
+def test_an_action_leaves_rows_alone_that_one_may_only_read(
     ada: Client, person: User, workspace: Workspace, other_workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ApiKeyAdmin, "readers", admin_base.EVERYBODY)
@@ -73,10 +73,7 @@ def test_an_action_on_rows_that_one_may_only_read_does_nothing_at_all(
     join(person, other_workspace, Role.VIEWER)
     made = [services.create_api_key(workspace=w, name="k")[0] for w in (workspace, other_workspace)]
     selected = {"action": "revoke", "_selected_action": [str(key.id) for key in made]}
-    answer = ada.post(KEYS, selected, follow=True)
-    assert "Nothing was done" in answer.content.decode()
-    assert not ApiKey.objects.filter(revoked_at__isnull=False).exists()
-    ada.post(KEYS, {**selected, "_selected_action": [str(made[0].id)]})
+    ada.post(KEYS, selected)
     assert [key.id for key in ApiKey.objects.filter(revoked_at__isnull=False)] == [made[0].id]
 
 
