@@ -27,8 +27,11 @@ demo: $(DEMO_STAMP)  ## start Chronos, deliver 250 jobs to a real receiver, show
 up: $(DEMO_STAMP)  ## run Chronos with its own servers until Ctrl-C; data in .chronos/, PORT fixes the web's port
 	@$(PYTHON) manage.py up $(ARGS)
 
-test: $(DEV_STAMP)  ## run the tests against real servers, which start by themselves
-	@$(PYTHON) -m pytest $(ARGS)
+# Most tests wait for something: two at a time take little more than half the time. JOBS=0 runs one after the other.
+JOBS ?= 2
+
+test: $(DEV_STAMP)  ## run the tests against real servers, which start by themselves; JOBS=0 one after the other
+	@$(PYTHON) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-again: $(DEV_STAMP)  ## run the one or two tests that failed once more, and name them; more than three are not tried
 	@$(PYTHON) -m tests.again
