@@ -17,11 +17,8 @@ from typing import Any, TypeVar
 import psycopg
 from redis.exceptions import RedisError
 
-from chronos_site.beat import TTL_FACTOR
-from chronos_site.celery import QUEUES
 from chronos_site.console.connections import own_connection
-from chronos_site.infra import redis
-from chronos_site.infra.leader import PREFIX
+from chronos_site.console.selectors.state import Leader, read_leaders, read_queues
 from chronos_site.infra.sql import statement
 from chronos_site.observability import events
 from execution.dispatch.breaker import read_breakers
@@ -35,8 +32,6 @@ OVERDUE_MOST = 10_000
 """Overdue rows that are counted; where there are more, this is what is said."""
 ALIVE_S = 30
 """A worker whose heartbeat is older is gone."""
-UNACKED = "unacked"
-"""Celery's own hash of messages that a worker has taken and not yet acknowledged."""
 
 _threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="gauges")
 _lock = threading.Lock()
@@ -82,15 +77,6 @@ class Stored:
     held_connections: int
     """Connections to this database, whoever holds them."""
     max_connections: int
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """One lock of beat's."""
-
-    held: bool
-    epoch: int
-    """The number of its last election; 0 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,30 +176,16 @@ def _by_name(own: psycopg.Connection[Any], query: Any, names: tuple[str, ...]) -
 
 
 def _read_redis() -> Queued:
-    client = redis.client()
-    with client.pipeline(transaction=False) as pipe:
-        for queue in QUEUES:
-            pipe.llen(queue)
-        pipe.hlen(UNACKED)
-        for name in TTL_FACTOR:
-            pipe.exists(PREFIX + name)
-            pipe.get(f"{PREFIX}{name}:epoch")
-        answers: list[Any] = pipe.execute()
-    lengths, (unacked, *locks) = answers[: len(QUEUES)], answers[len(QUEUES) :]
-    queues = dict(zip(QUEUES, lengths, strict=True))
-    leaders = {
-        name: Leader(held=bool(held), epoch=int(epoch or 0))
-        for name, held, epoch in zip(TTL_FACTOR, locks[::2], locks[1::2], strict=True)
-    }
+    queues, unacked = read_queues()
     breakers = {"open": 0, "half_open": 0}
     for breaker in read_breakers():
         if breaker.state in breakers:
             breakers[breaker.state] += 1
     stream = events.look()
     return Queued(
-        queues=queues,
+        queues={queue.queue: queue.messages for queue in queues},
         unacked=unacked,
-        leaders=leaders,
+        leaders={leader.loop: leader for leader in read_leaders()},
         breakers=breakers,
         stream_length=stream.length,
         stream_lag={group.name: group.lag for group in stream.groups},

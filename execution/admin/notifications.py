@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from rest_framework.exceptions import ValidationError as ApiValidationError
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from chronos_site.tenancy.admin_base import ReadOnlyTenantAdmin, TenantAdmin
+from chronos_site.tenancy.admin_base import ReadOnlyTenantAdmin, TenantAdmin, WorkspaceFilter
 from execution.api.notification_serializers import QuietHoursSerializer, checked_settings
 from execution.domain.told_events import FAULTS, fault_of
 from execution.models import Notification, NotificationChannel, NotificationFact, NotificationRule
@@ -94,7 +94,7 @@ class NotificationChannelAdmin(TenantAdmin):
     form = NotificationChannelForm
     list_display = ("name", "kind", "workspace", "updated_at")
     list_select_related = ("workspace",)
-    list_filter = ("kind",)
+    list_filter = ("kind", WorkspaceFilter)
     search_fields = ("name", "workspace__name")
     autocomplete_fields = ("workspace",)
     readonly_fields = ("version", "created_at", "updated_at")
@@ -126,7 +126,7 @@ class NotificationRuleAdmin(TenantAdmin):
     form = NotificationRuleForm
     list_display = ("name", "workspace", "events", "enabled", "hold_until")
     list_select_related = ("workspace",)
-    list_filter = ("enabled",)
+    list_filter = ("enabled", WorkspaceFilter)
     search_fields = ("name", "workspace__name")
     autocomplete_fields = ("workspace", "channels")
     readonly_fields = ("version", "hold_until", "created_at", "updated_at")
@@ -150,7 +150,7 @@ class NotificationRuleAdmin(TenantAdmin):
 class NotificationAdmin(ReadOnlyTenantAdmin):
     list_display = ("title", "workspace", "channel_kind", "state", "attempt", "last_error", "created_at")
     list_select_related = ("workspace",)
-    list_filter = ("state", "channel_kind")
+    list_filter = ("state", "channel_kind", WorkspaceFilter)
     search_fields = ("id__exact",)
     ordering = ("-id",)
 
@@ -160,6 +160,6 @@ class NotificationFactAdmin(ReadOnlyTenantAdmin):
     """What is to be told, or was."""
 
     list_display = ("id", "kind", "stage", "rule_id", "subject_id", "error", "at")
-    list_filter = ("stage", "kind")
+    list_filter = ("stage", "kind", WorkspaceFilter)
     search_fields = ("group_id__exact",)
     ordering = ("-id",)

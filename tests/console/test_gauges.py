@@ -31,13 +31,13 @@ def own_redis(settings: Any) -> Iterator[None]:
 def test_queues_leaders_and_unacked_are_read(redis_server: redis_library.Redis) -> None:
     redis_server.rpush("job-dispatch", "a", "b")
     redis_server.hset("unacked", "tag", "message")
-    redis_server.set("chronos:leader:retry", "token")
+    redis_server.set("chronos:leader:retry", "token", px=30_000)
     redis_server.set("chronos:leader:retry:epoch", 7)
     found = gauges.read(max_age_s=0).redis
     assert found is not None
     assert (found.queues["job-dispatch"], found.queues["scheduler"], found.unacked) == (2, 0, 1)
-    assert found.leaders["retry"] == gauges.Leader(held=True, epoch=7)
-    assert found.leaders["monitor"] == gauges.Leader(held=False, epoch=0)
+    assert (found.leaders["retry"].held, found.leaders["retry"].epoch) == (True, 7)
+    assert (found.leaders["monitor"].held, found.leaders["monitor"].epoch) == (False, 0)
 
 
 def _set_due(execution: Execution, *, minutes_ago: int) -> None:
