@@ -25,6 +25,11 @@ def purge_bulk_jobs() -> None:
     purge.purge_ended()
 
 
+@shared_task(name="bulk.tasks.sweep")
+def sweep_uploads() -> None:
+    purge.sweep_uploads()
+
+
 @shared_task(name="bulk.tasks.work")
 def work(job_id: str) -> None:
     """Read a job's file, or write its results."""

@@ -53,6 +53,7 @@ HOUSE_TASKS = (
         IntervalSchedule.MINUTES,
     ),
     ("chronos: old bulk jobs", "bulk.tasks.purge", "maintenance", 10, IntervalSchedule.MINUTES),
+    ("chronos: left uploads", "bulk.tasks.sweep", "maintenance", 6, IntervalSchedule.HOURS),
     ("chronos: maintenance", "scheduling.tasks.maintain", "maintenance", 10, IntervalSchedule.MINUTES),
     ("chronos: operations", "chronos_site.api.tasks.run_operations", "maintenance", 1, IntervalSchedule.SECONDS),
     ("chronos: old operations", "chronos_site.api.tasks.purge_operations", "maintenance", 1, IntervalSchedule.HOURS),

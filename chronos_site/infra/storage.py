@@ -3,7 +3,7 @@
 An object is there only when it is complete: whoever opens a name reads the whole of what was committed last, and a
 write that ends early leaves nothing. Writing and reading go in pieces, in memory of a few megabytes whatever the size.
 Where a process dies in the middle of a write, no object appears; what it had stored so far stays out of sight (in a
-bucket until its rule for incomplete uploads removes it, in a folder as a hidden file that ends in `.part`).
+bucket as an upload that was not completed, in a folder as a hidden file that ends in `.part`) until `drop_unfinished`.
 
 The backends are `storage_folder` and `storage_s3`; Django loads the one that `STORAGES["objects"]` names.
 """
@@ -11,6 +11,8 @@ The backends are `storage_folder` and `storage_s3`; Django loads the one that `S
 import io
 import logging
 import re
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Protocol
 
 from django.core.files.storage import InvalidStorageError, storages
@@ -107,6 +109,10 @@ class Objects(Protocol):
 
     def length(self, name: str) -> int | None: ...
 
+    def old_names(self, prefix: str, before: datetime) -> Iterator[str]: ...
+
+    def drop_unfinished(self, prefix: str, before: datetime) -> int: ...
+
 
 def open_writer(name: str) -> ObjectWriter:
     """A new object, or a new content of an old one. Raises StorageError where the name or the storage is wrong."""
@@ -132,6 +138,16 @@ def delete(name: str) -> None:
 def size(name: str) -> int | None:
     """Its bytes, or None where there is no such object. Raises StorageError."""
     return _objects().length(_checked(name))
+
+
+def old_names(prefix: str, *, before: datetime) -> Iterator[str]:
+    """The names under `prefix/` of objects that were last written before then. Raises StorageError on the way too."""
+    return _objects().old_names(_checked(prefix), before)
+
+
+def drop_unfinished(prefix: str, *, before: datetime) -> int:
+    """Remove what writers left under `prefix/` that died before then. Returns how many. Raises StorageError."""
+    return _objects().drop_unfinished(_checked(prefix), before)
 
 
 def _objects() -> Objects:

@@ -8,6 +8,7 @@ import io
 import os
 import secrets
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,31 @@ class FolderObjects(FileSystemStorage):
                 return path.stat().st_size if not path.is_dir() else None
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    def old_names(self, prefix: str, before: datetime) -> Iterator[str]:
+        root = self._root()
+        with _told(prefix, "listed"):
+            for path in self._files(prefix, before):
+                if not path.name.startswith("."):
+                    yield path.relative_to(root).as_posix()
+
+    def drop_unfinished(self, prefix: str, before: datetime) -> int:
+        root, dropped = self._root(), 0
+        with _told(prefix, "looked through"):
+            for path in list(self._files(prefix, before)):
+                if path.name.startswith(".") and path.suffix == ".part":
+                    path.unlink(missing_ok=True)
+                    _remove_empty(path.parent, root)
+                    dropped += 1
+        return dropped
+
+    def _files(self, prefix: str, before: datetime) -> Iterator[Path]:
+        for folder, _folders, names in os.walk(self.path(prefix)):
+            for name in names:
+                path = Path(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < before.timestamp():
+                        yield path
 
     def _root(self) -> Path:
         """Never made here: a folder that is not there is a wrong name or a disk that is not mounted."""

@@ -8,6 +8,7 @@ import contextlib
 import io
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from botocore.config import Config
@@ -86,6 +87,27 @@ class S3Objects(S3Storage):
                 return int(self.client.head_object(**self.key(name))["ContentLength"])
         except ObjectMissing:
             return None
+
+    def old_names(self, prefix: str, before: datetime) -> Iterator[str]:
+        begin = self._normalize_name(prefix)
+        with self.told(prefix, "listed"):
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket_name, Prefix=f"{begin}/")
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    if found["LastModified"] < before:
+                        yield prefix + found["Key"][len(begin) :]
+
+    def drop_unfinished(self, prefix: str, before: datetime) -> int:
+        dropped = 0
+        with self.told(prefix, "looked through"):
+            place = {"Bucket": self.bucket_name, "Prefix": f"{self._normalize_name(prefix)}/"}
+            for page in self.client.get_paginator("list_multipart_uploads").paginate(**place):
+                for left in page.get("Uploads", ()):
+                    if left["Initiated"] < before:
+                        upload = {"Key": left["Key"], "UploadId": left["UploadId"]}
+                        self.client.abort_multipart_upload(Bucket=self.bucket_name, **upload)
+                        dropped += 1
+        return dropped
 
     @contextlib.contextmanager
     def told(self, name: str, what: str) -> Iterator[None]:

@@ -13,6 +13,7 @@ import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -482,3 +483,20 @@ def test_without_a_storage_the_setting_is_named(settings: Settings) -> None:
     settings.STORAGES = {name: entry for name, entry in settings.STORAGES.items() if name != "objects"}
     with pytest.raises(StorageError, match="no object storage is set up here; set STORAGE_URL"):
         storage.size("one")
+
+
+def test_what_is_old_can_be_named_and_what_a_dead_writer_left_be_dropped(place: Place) -> None:
+    put("bulk/a/1/rows.csv", b"whole")
+    put("other/rows.csv", b"of somebody else")
+    left = storage.open_writer("bulk/a/2/rows.csv")
+    left.write(bytes(9 * MIB))
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    before = datetime.now(UTC) - timedelta(hours=1)
+    assert list(storage.old_names("bulk", before=before)) == []
+    assert storage.drop_unfinished("bulk", before=before) == 0
+    assert list(storage.old_names("bulk", before=later)) == ["bulk/a/1/rows.csv"]
+    assert storage.drop_unfinished("bulk", before=later) == 1
+    assert storage.drop_unfinished("bulk", before=later) == 0
+    assert not [name for name in place.everything() if "/2" in name]
+    assert get("bulk/a/1/rows.csv") == b"whole"
+    left.close()
