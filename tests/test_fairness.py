@@ -18,7 +18,7 @@ from tests.making import copy_execution, make_executions
 from tests.processes import SiteProcesses, wait_until
 from tests.quick_receiver import QuickReceiver
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
 
 BURST = 50_000
 FEW = 50

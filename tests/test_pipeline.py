@@ -15,7 +15,7 @@ from execution.models import Execution
 from tests.clients import ApiClient, ProgrammableReceiver
 from tests.processes import SiteProcesses, wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.alone]
 
 LOCK = f"{PREFIX}scheduler"
 TTL_S = 3.0
